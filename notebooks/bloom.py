@@ -28,9 +28,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from dpbayes import bloom
-from dpbayes.bloom.calibration import worst_known_pair
-from dpbayes.bloom.many_filters import filters_loss
-from dpbayes.bloom.one_filter import one_filter_loss
+from dpbayes.bloom.calibration import one_filter_loss
+from dpbayes.bloom.many_filters import filters_loss, worst_known_pair
 from dpbayes.report.plots import STYLE
 from dpbayes.runs.registry import system_module
 

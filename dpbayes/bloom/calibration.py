@@ -1,27 +1,28 @@
-"""Epsilon of Bloom filters in one call, over every pair of neighbouring inputs, and the flip probability for a target.
+"""Epsilon of Bloom filters in one call, the flip probability for a target, and the exact epsilon of one filter.
 
-The differing position holds logo a in D and b in D'; a `BackgroundShape` says how the logo c of all others lies to
-them. With L_a(x) = T(a, x)/T(c, x) for the transition matrix T, delta(epsilon) of D' from D is the mean excess of one
-sum of independent terms L_b - e^epsilon L_a. `all_pairs_epsilon` applies the theorem of docs/bloom.md to any
-background.
+One filter's neighbouring inputs D and D' differ in one bit, 0 in D and 1 in D', and share the other m - 1 bits,
+`count_ones` of which are 1. C counts the output ones among the shared bits; with f its pmf and G(t) = P(C >= t),
+
+    quantile: ln R at the largest output t with P(D' gives >= t) = G(t) + q f(t - 1) > delta
+    tight:    delta(epsilon) = max_t [(q - e^epsilon p) f(t - 1) - (e^epsilon - 1) G(t)].
+
+`CountTails` reads f and G of all counts at once off a tilted characteristic function; those within 1e-8 of the maximum
+are enumerated exactly. Neither definition is unimodal in the count, so no shortcut is taken (docs/bloom.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from math import comb, log
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
+from scipy.special import ndtri
 
-from dpbayes._arguments import one_of, positive_finite, probability_below_one, whole_number
+from dpbayes._arguments import Floats, Ints, one_of, positive_finite, probability_below_one, whole_number
 from dpbayes.bloom.claims import (
     MAX_FILTERS,
     MIN_FLIP_PROB,
-    MOST_BITS,
     PEOPLE,
     Definition,
     EpsilonClaim,
@@ -29,10 +30,10 @@ from dpbayes.bloom.claims import (
     check_flip_prob,
 )
 from dpbayes.bloom.filters import largest_loss
-from dpbayes.bloom.many_filters import ROUNDING, binomial_law, column_sum, filters_loss
-from dpbayes.bloom.one_filter import one_filter_epsilon
+from dpbayes.bloom.many_filters import all_pairs_epsilon, filters_loss
 from dpbayes.errors import InputError
 from dpbayes.privacy.loss_law import Bounds
+from dpbayes.privacy.losses import PrivacyLoss
 from dpbayes.privacy.rounding import least_where_kept
 
 if TYPE_CHECKING:
@@ -148,262 +149,254 @@ def flip_prob_for(
     return flip_prob
 
 
-@dataclass(frozen=True, order=True)
-class BackgroundShape:
-    """How the logos a, b of the differing position and c of the others lie to each other."""
+# --- one filter ------------------------------------------------------------------------------------------------------
 
-    differ: int  # filters h in which a and b differ
-    like_b: int  # of these, filters i in which c agrees with b
-    apart: int  # filters g in which a and b agree and c differs from them
-
-    @property
-    def from_a(self) -> int:
-        """Filters in which c differs from a."""
-        return self.like_b + self.apart
-
-    @property
-    def from_b(self) -> int:
-        """Filters in which c differs from b."""
-        return self.differ - self.like_b + self.apart
-
-    def __str__(self) -> str:
-        return (
-            f"logos differ in {self.differ} filters, the others are {self.from_a} from the first "
-            f"and {self.from_b} from the second"
-        )
+# Log of the mass, relative to the mode, below which a binomial is cut; what is cut stays below 1e-59.
+_FLOOR = 140.0
+# Outputs rarer than this (relative to the mode) are left out: there the cut terms would show in the ratio.
+_TRIM = 95.0
 
 
-def background_shapes(n_filters: int, *, differ: int) -> list[BackgroundShape]:
-    """Return all shapes of `n_filters` filters whose differing logos differ in `differ` of them."""
-    return [BackgroundShape(differ, i, g) for i in range(differ + 1) for g in range(n_filters - differ + 1)]
+def output_laws(*, n_bits: int, flip_prob: float, count_ones: int) -> tuple[Ints, Floats, Floats]:
+    """Return what one filter can give out under two inputs that differ in one bit: counts of ones, their two laws."""
+    m, p = whole_number(n_bits, "n_bits"), check_flip_prob(flip_prob)
+    ones = whole_number(count_ones, "count_ones", low=0, high=m - 1)
+    q = 1.0 - p
+    (first_one, law_one), (first_zero, law_zero) = _binomial(ones, q), _binomial(m - 1 - ones, p)
+    shared = np.convolve(law_one, law_zero)
+    without = q * np.append(shared, 0.0) + p * np.append(0.0, shared)
+    with_one = p * np.append(shared, 0.0) + q * np.append(0.0, shared)
+    keep = np.flatnonzero(np.minimum(without, with_one) > np.exp(-_TRIM) * without.max())
+    return first_one + first_zero + keep, without[keep], with_one[keep]
 
 
-def background_delta(
-    shape: BackgroundShape, *, n_bits: int, flip_prob: float, epsilon: float, size: int = 2**14, exception: float = 1e-9
-) -> Bounds:
-    """Return certified bounds of delta(epsilon) of D' from D for one shape."""
-    if epsilon >= largest_loss(shape.differ, flip_prob):
-        return Bounds(0.0, 0.0)
-    weights, values = _terms(shape, n_bits, flip_prob, epsilon)
-    law = column_sum(
-        weights, values, n=n_bits, x_max=np.inf, focus=0.0, side="upper", size=size, exception=exception, split=True
-    )
-    lower, upper = (float(end[0]) / n_bits for end in law.excess_bounds(np.zeros(1)))
-    # The outputs that count have this probability under D' at most, and no more under D, e^epsilon times.
-    counted = min(1.0, float(law.tail_bounds(np.zeros(1))[1][0]) * (1.0 / flip_prob - 1.0) ** shape.from_b)
-    rounding = ROUNDING * (upper + 2.0 * counted)
-    return Bounds(max(lower - rounding, 0.0), min(1.0, upper + rounding))
+def _binomial(n: int, p: float) -> tuple[int, np.ndarray]:
+    """Return a binomial law cut where it is below e^-140 of its mode."""
+    if n == 0:
+        return 0, np.ones(1)
+    mode = min(n, int((n + 1) * p))
+    half = int(np.sqrt(2.0 * _FLOOR * n * p * (1.0 - p)) + _FLOOR) + 2
+    above, below = np.arange(mode, min(n, mode + half)), np.arange(max(0, mode - half), mode)
+    odds = p / (1.0 - p)
+    rise = np.cumsum(np.log((n - above) / (above + 1.0) * odds))
+    fall = np.cumsum(np.log((n - below) / (below + 1.0) * odds)[::-1])[::-1]
+    logs = np.concatenate([-fall, [0.0], rise])
+    keep = np.flatnonzero(logs > -_FLOOR)
+    mass = np.exp(logs[keep[0] : keep[-1] + 1])
+    return max(0, mode - half) + int(keep[0]), mass / mass.sum()
 
 
-def _terms(shape: BackgroundShape, n: int, p: float, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the law of L_b - e^epsilon L_a for one of n positions: probabilities and ascending values."""
-    groups = (shape.like_b, shape.differ - shape.like_b, shape.apart)
-    flips = np.meshgrid(*(np.arange(size + 1) for size in groups), indexing="ij")
-    weight = np.ones_like(flips[0], dtype=float)
-    for flipped, size in zip(flips, groups, strict=True):
-        weight = weight * binomial_law(size, p)[flipped]
-    toward_a, toward_b, toward_both = flips
-    odds = (1.0 - p) / p
-    ratio_a = odds ** (2.0 * (toward_a + toward_both) - shape.from_a)
-    ratio_b = odds ** (2.0 * (toward_b + toward_both) - shape.from_b)
-    value = (ratio_b - np.exp(epsilon) * ratio_a).ravel()
-    # With a term below -n times the largest the sum is negative whatever the others are: it may as well lie there.
-    unique, place = np.unique(np.maximum(value, -n * max(value.max(), 0.0)), return_inverse=True)
-    return np.bincount(place, weights=weight.ravel()), unique
+_Evaluate = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+# Outputs around the guessed one that every pass evaluates.
+_REACH = np.arange(-4, 5)
+_ROWS = 4096
+# How often the window is moved; a count whose answer is still outside is left to enumeration.
+_MOVES = 200
+_BASE = 256
+_PI = np.longdouble("3.14159265358979323846264338327950288")
+# Bernstein's inequality with this exponent leaves 1e-17 outside a period.
+_EXPONENT = 40.0
 
 
-# Lattices that rank shapes and that enclose the upper and the lower bound of one.
-_RANK, _UPPER, _LOWER = 2**14, 2**18, 2**20
-# The upper bound's relative accuracy, and the lower bound's first distance from it.
-_STEP, _BACK = 1e-5, 2e-5
+class _Nodes:
+    """Characteristic function of the tilted law at the nodes of one period."""
+
+    def __init__(self, n: int, p: float, theta: float) -> None:
+        grow, q = np.exp(np.longdouble(theta)), 1 - np.longdouble(p)
+        zero, one = p * grow / (q + p * grow), q * grow / (p + q * grow)
+        self.theta = theta
+        self.mean = float(zero), float(one)  # of a shared bit 0 and 1, tilted
+        # Log moment-generating functions, less theta times the mean.
+        self.log_scale = float(np.log(q + p * grow) - theta * zero), float(np.log(p + q * grow) - theta * one)
+        variance = n * float(max(zero * (1 - zero), one * (1 - one)))
+        half = _EXPONENT / 3 + np.sqrt((_EXPONENT / 3) ** 2 + 2 * _EXPONENT * variance)
+        self.period = period = 2 * int(np.ceil(half)) + 2 * _REACH.size
+        # Extended precision: frequencies and logs of characteristic factors are multiplied by counts up to m.
+        omega = 2 * _PI * np.arange(period // 2 + 1, dtype=np.longdouble) / period
+        log_zero, log_one = (np.log(1 - mean + mean * np.exp(1j * omega)) for mean in (zero, one))
+        weight = np.full(omega.size, 2.0 / period)  # a node stands for its conjugate too
+        weight[[0, -1]] = 1.0 / period  # the period is even: the nodes 0 and pi are their own conjugates
+        keep = n * np.maximum(log_zero.real, log_one.real) > -_EXPONENT - 4
+        keep[0] = True
+        self.weight, self.omega, self.log_zero, self.log_one = (x[keep] for x in (weight, omega, log_zero, log_one))
 
 
-def worst_known_pair(*, n_filters: int, n_bits: int, flip_prob: float, delta: float) -> EpsilonClaim:
-    """Return the largest epsilon over the pairs in which all positions but one hold the same logo.
+def _powers(exponent: np.ndarray, largest: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Return exp(count * exponent) as a function of whole counts, from two tables of _BASE rows each or so."""
+    ones, bases = np.arange(_BASE), _BASE * np.arange(largest // _BASE + 1)
+    low, high = (np.exp(counts[:, None] * exponent).astype(complex) for counts in (ones, bases))
+    return lambda counts: high[counts // _BASE] * low[counts % _BASE]
 
-    The named pair's epsilon is at least the lower bound, and no pair of this kind has one above the upper bound. The
-    pair that the paper calls worst is of this kind, and not always the worst of it.
-    """
-    k, m = whole_number(n_filters, "n_filters", high=MAX_FILTERS), whole_number(n_bits, "n_bits", high=MOST_BITS)
-    p = check_flip_prob(flip_prob)
+
+class CountTails:
+    """Upper tails of the output count for every count of shared ones."""
+
+    def __init__(self, n_bits: int, flip_prob: float, z: float) -> None:
+        self.n = n_bits - 1
+        self.p, self.q = flip_prob, 1.0 - flip_prob
+        self.stddev = float(np.sqrt(self.n * self.p * self.q))
+        self.z = z
+        # The tilt that moves a Gaussian's mean z standard deviations up, kept moderate for nearly empty laws.
+        nodes = self._nodes = _Nodes(self.n, self.p, float(np.clip(z / max(self.stddev, 1e-9), 0.0, 2.0)))
+        self._ones = _powers(nodes.log_one - nodes.log_zero, self.n)
+        self._start = (np.exp(self.n * nodes.log_zero) * nodes.weight).astype(complex)
+        # The phase repeats with the period, so outputs are reduced modulo it.
+        self._outputs = _powers(-1j * nodes.omega, nodes.period)
+
+    @classmethod
+    def for_epsilon(cls, n_bits: int, flip_prob: float, epsilon: float) -> CountTails:
+        """Look where R = e^epsilon, which must be below q/p: a Gaussian law of the output puts it at this z."""
+        p, q, grow = flip_prob, 1.0 - flip_prob, np.exp(epsilon)
+        slope = float(np.log((grow * q - p) / (q - grow * p)))
+        return cls(n_bits, flip_prob, slope * float(np.sqrt((n_bits - 1) * p * q)))
+
+    def _guess(self, ones: np.ndarray) -> np.ndarray:
+        """Cornish-Fisher guess of the output at `z`."""
+        p, q, zeros = self.p, self.q, self.n - ones
+        skew = p * q * (1 - 2 * p) * (zeros - ones) / max(self.stddev, 1.0) ** 3
+        shift = np.clip(self.z, -40, 40) + np.clip(skew * (self.z**2 - 1) / 6, -1, 1)
+        return np.rint(ones * q + zeros * p + self.stddev * shift).astype(np.int64)
+
+    def around(self, ones: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return f and G at ``centre + _REACH`` for each count, shape (counts, reach)."""
+        nodes = self._nodes
+        mean = ones * nodes.mean[1] + (self.n - ones) * nodes.mean[0]
+        wave = self._ones(ones) * self._outputs(centre % nodes.period) * self._start
+        log_scale = ones * nodes.log_scale[1] + (self.n - ones) * nodes.log_scale[0]
+        scale = np.exp(log_scale - nodes.theta * (centre - mean))
+        step = np.exp(-(nodes.theta + 1j * nodes.omega.astype(float)))
+        at = step[:, None] ** _REACH[None, :]
+        # Geometric sum over t, t + 1, ...; what lies beyond half a period past t is below 1e-17 of the whole.
+        length = nodes.period // 2
+        with np.errstate(invalid="ignore", divide="ignore"):
+            sums = np.where(np.abs(1 - step) < 1e-15, length, (1 - step**length) / (1 - step))
+        both = (wave @ np.hstack([at, at * sums[:, None]])).real * scale[:, None]
+        return both[:, : _REACH.size], both[:, _REACH.size :]
+
+    def quantile_log_ratios(self, delta: float) -> np.ndarray:
+        """Return, for every count of shared ones, ln R at the quantile of the paper's definition; shape (m,)."""
+
+        def quantile(mass: np.ndarray, tail: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            upper = tail[:, 1:] + self.q * mass[:, :-1]  # P(D' gives >= t) at centre + _REACH[1:]
+            above = (upper > delta).sum(axis=1)
+            move = np.where(above == 0, -1, np.where(above == upper.shape[1], 1, 0))
+            place = np.clip(above, 1, upper.shape[1])[:, None]
+            here, before = np.take_along_axis(mass, place, 1)[:, 0], np.take_along_axis(mass, place - 1, 1)[:, 0]
+            with np.errstate(invalid="ignore", divide="ignore"):
+                ratio = np.log((self.p * here + self.q * before) / (self.q * here + self.p * before))
+            return ratio, move
+
+        return self._each(quantile, np.arange(self.n + 1))
+
+    def deltas(self, epsilon: float, ones: np.ndarray) -> np.ndarray:
+        """Return delta(epsilon) of ln R under D' for the given counts."""
+        gain = self.q - np.exp(epsilon) * self.p
+
+        def hockey_stick(mass: np.ndarray, tail: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            value = gain * mass[:, :-1] - np.expm1(epsilon) * tail[:, 1:]
+            best = value.argmax(axis=1)
+            # R is increasing, so the value rises up to the best threshold and falls after it: a maximum inside is it.
+            move = np.where(best == 0, -1, np.where(best == value.shape[1] - 1, 1, 0))
+            return value.max(axis=1), move
+
+        return self._each(hockey_stick, ones)
+
+    def _each(self, evaluate: _Evaluate, ones: np.ndarray) -> np.ndarray:
+        """Evaluate in rows, moving the window where the answer lies outside; infinite where it is never found."""
+        answer = np.empty(ones.size)
+        for start in range(0, ones.size, _ROWS):
+            rows = np.arange(start, min(start + _ROWS, ones.size))
+            centre = self._guess(ones[rows])
+            for _ in range(_MOVES):
+                value, move = evaluate(*self.around(ones[rows], centre))
+                answer[rows[move == 0]] = value[move == 0]
+                rows, centre = rows[move != 0], (centre + move * (_REACH.size - 3))[move != 0]
+                if not rows.size:
+                    break
+            answer[rows] = np.inf
+        return answer
+
+
+# Relative error allowed to the scan; whatever comes this close to the maximum is enumerated again.
+_SCAN_ERROR = 1e-8
+# Filters this short are enumerated count by count.
+_ALL_BELOW = 128
+
+
+def one_filter_loss(*, n_bits: int, flip_prob: float, count_ones: int) -> PrivacyLoss:
+    """Return the exact privacy loss of one filter: D has `count_ones` ones, D' 1 more; "backward" is ln R under D'."""
+    _, without, with_one = output_laws(n_bits=n_bits, flip_prob=flip_prob, count_ones=count_ones)
+    # A convolution of that many positive terms and the running sums before it: two roundings a term.
+    log_error = max(1e-13, 2.0**-51 * without.size)
+    return PrivacyLoss.from_pmfs(np.log(without), np.log(with_one), log_error=log_error, adjacency="one-position")
+
+
+def one_filter_epsilon(
+    *, n_bits: int, flip_prob: float, delta: float, definition: Definition = "tight"
+) -> EpsilonClaim:
+    """Return epsilon of one filter over every pair of neighbouring inputs, by an exhaustive scan of the counts."""
+    m, p = whole_number(n_bits, "n_bits"), check_flip_prob(flip_prob)
     delta = probability_below_one(delta, "delta", remedy=PEOPLE)
-    paper = filters_loss(n_filters=k, n_bits=m, flip_prob=p).epsilon_bounds(delta)
-    low, high, name = paper.lower, paper.upper, BackgroundShape(k, 0, 0)
-    # By monotonicity a shape is no worse than with all common filters apart; the paper's law is known more closely.
-    left = [BackgroundShape(h, i, k - h) for h in range(1, k + 1) for i in range(h + 1) if h < k or 0 < i < k]
-    search = _Search(m, p, delta)
-    while left:
-        excess = {shape: search.excess(shape, low, _RANK) for shape in left}
-        left = [shape for shape in left if excess[shape] > 0.0]
-        if left:
-            left.remove(worst := max(left, key=excess.__getitem__))
-            found = search.ends(worst, low)
-            if found.lower > low:
-                low, name = found.lower, worst
-            high = max(high, found.upper)
-    return EpsilonClaim(Bounds(low, high), delta, "tight", "one pair", str(name))
+    quantile = check_definition(definition) == "quantile"
+    search = _Search(m, p, delta, quantile)
+    if m <= _ALL_BELOW:
+        for count in range(m):
+            search.enumerate(count)
+    elif quantile:
+        search.settle(CountTails(m, p, -float(ndtri(delta))).quantile_log_ratios(delta * (1 - _SCAN_ERROR)))
+    else:
+        search.climb()
+    pair = f"{search.count} ones against {search.count + 1}"
+    return EpsilonClaim(search.best, delta, definition, "all pairs, exhaustive", pair)
 
 
-@dataclass(frozen=True)
 class _Search:
-    """Where the curve of a shape reaches delta."""
+    """The largest epsilon over counts, each candidate enumerated at most once."""
 
-    n_bits: int
-    flip_prob: float
-    delta: float
+    def __init__(self, m: int, p: float, delta: float, quantile: bool) -> None:
+        self.m, self.p, self.delta, self.quantile = m, p, delta, quantile
+        self.best, self.count = Bounds(0.0, 0.0), 0
+        self._seen: set[int] = set()
 
-    def curve(self, shape: BackgroundShape, epsilon: float, size: int) -> Bounds:
-        """Return certified bounds of the shape's delta(epsilon)."""
-        return background_delta(shape, n_bits=self.n_bits, flip_prob=self.flip_prob, epsilon=epsilon, size=size)
+    def enumerate(self, count: int) -> None:
+        """Enumerate one count, in the direction that the scan covers (ln R under D')."""
+        self._seen.add(count)
+        law = one_filter_loss(n_bits=self.m, flip_prob=self.p, count_ones=count).backward.parts[0][0]
+        if law.bounds(self.best.lower, tail=self.quantile).upper <= self.delta:
+            return  # no worse than the best
+        found = law.crossing(self.delta, tail=self.quantile)
+        if found.upper > self.best.upper:
+            self.count = count
+        self.best = Bounds(max(found.lower, self.best.lower), max(found.upper, self.best.upper))
 
-    def excess(self, shape: BackgroundShape, epsilon: float, size: int) -> float:
-        """Return the log of the upper bound of the shape's curve over delta: at most 0 where it is safe."""
-        return log(max(self.curve(shape, epsilon, size).upper, 1e-300) / self.delta)
+    def settle(self, scanned: np.ndarray) -> None:
+        """Enumerate counts from the largest scanned value down until none can exceed the best."""
+        for count in np.argsort(-scanned, kind="stable"):
+            if scanned[count] < self.best.upper - _SCAN_ERROR * (1 + self.best.upper):
+                break
+            self.enumerate(int(count))
 
-    def ends(self, shape: BackgroundShape, least: float) -> Bounds:
-        """Return certified bounds of where the curve falls to delta; a bound at `least` may lie further down."""
-        upper, back = self._upper(shape, least), _BACK
-        while (lower := upper * (1.0 - back)) > least:
-            if self.curve(shape, lower, _LOWER).lower > self.delta:
-                return Bounds(lower, upper)
-            back = 2.0 * back
-        return Bounds(least, upper)
-
-    def _upper(self, shape: BackgroundShape, least: float) -> float:
-        """Return an epsilon, at least `least`, at which the curve is at most delta for certain."""
-        # scipy.optimize takes longer to import than the first answer for the paper's pair takes altogether.
-        from scipy.optimize import brentq
-
-        def over(epsilon: float) -> float:
-            return self.excess(shape, epsilon, _UPPER)
-
-        low, high, step = least, least, _STEP
-        while over(high) > 0.0:
-            low, high, step = high, max(high * (1.0 + step), 1e-9), 8.0 * step
-        if high * (1.0 - _STEP) <= low:
-            return high
-        root, step = float(brentq(over, low, high, rtol=0.1 * _STEP)), 0.1 * _STEP
-        while over(root * (1.0 + step)) > 0.0:  # the root may lie on either side of the curve's own
-            step = 2.0 * step
-        return root * (1.0 + step)
-
-
-# Share of delta given to the event that there are few clones.
-_FEW = 0.02
-# Numbers of positions are tried on a geometric grid with this ratio.
-_RATIO = 2.0**0.25
-_GRID = {True: tuple(range(7)), False: (0, 1, 2, 4, 7, 12, 20)}
-_SIZE = 2**12
+    def climb(self) -> None:
+        """Raise epsilon to that of the worst count left, until no count exceeds delta at it."""
+        # A good start spares passes: maxima lie near either end.
+        ends = np.unique(np.geomspace(1, self.m, 12).astype(int)) - 1
+        for count in np.unique(np.concatenate([ends, self.m - 1 - ends])):
+            self.enumerate(int(count))
+        left = np.arange(self.m)
+        largest = float(np.log1p(-self.p) - np.log(self.p))
+        while left.size and self.best.lower < largest * (1 - 1e-12):
+            epsilon = self.best.lower
+            deltas = CountTails.for_epsilon(self.m, self.p, epsilon).deltas(epsilon, left)
+            exceeds = deltas > self.delta * (1 - _SCAN_ERROR)
+            left, deltas = left[exceeds], deltas[exceeds]
+            fresh = ~np.isin(left, list(self._seen))
+            left, deltas = left[fresh], deltas[fresh]
+            if left.size:
+                self.enumerate(int(left[np.argmax(deltas)]))
 
 
-def all_pairs_epsilon(*, n_filters: int, n_bits: int, flip_prob: float, delta: float) -> EpsilonClaim:
-    """Return an epsilon (tight definition) that holds for every pair of neighbouring inputs of k filters."""
-    worst = worst_known_pair(n_filters=n_filters, n_bits=n_bits, flip_prob=flip_prob, delta=delta)
-    proof = _Proof(n_filters, n_bits, flip_prob, delta)
-    low, high = max(worst.lower, 1e-12), largest_loss(n_filters, flip_prob)
-    step = 1.02
-    while low * step < high and not proof.holds(low * step):
-        low, step = low * step, step**1.5
-    high = min(high, low * step)
-    while high - low > 0.01 * high:
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if proof.holds(middle) else (middle, high)
-    bounds = Bounds(worst.lower, max(high, worst.upper))
-    return EpsilonClaim(bounds, worst.delta, "tight", "all pairs, upper bound", f"any; {worst.pair}")
-
-
-@dataclass
-class _Proof:
-    """Applies the theorem at one epsilon after another, keeping what carries over."""
-
-    n_filters: int
-    n_bits: int
-    flip_prob: float
-    delta: float
-    # Number of positions on the grid that is enough for a shape, by the smallest epsilon at which that was found.
-    enough: dict[BackgroundShape, list[tuple[float, int]]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.few = _FEW * self.delta
-        steps = int(np.ceil(np.log(self.n_bits) / np.log(_RATIO)))
-        self.sizes = np.unique(np.rint(np.minimum(_RATIO ** np.arange(steps + 1), self.n_bits)).astype(int))
-
-    def holds(self, epsilon: float) -> bool:
-        """Whether the theorem proves (epsilon, delta) for logos at every distance."""
-        return all(
-            self._budget(h, epsilon) <= self.n_bits - 1
-            for h in range(1, self.n_filters + 1)
-            if epsilon < largest_loss(h, self.flip_prob)
-        )
-
-    def _budget(self, differ: int, epsilon: float) -> float:
-        """Return sum_c y_c mu*_c at the best feasible y for logos that differ in `differ` filters."""
-        from scipy.optimize import linprog
-
-        shapes = background_shapes(self.n_filters, differ=differ)
-        needed = np.array([self._mean_needed(shape, epsilon) for shape in shapes])
-        if (needed == 0.0).any():
-            return 0.0
-        usable = np.flatnonzero(np.isfinite(needed))
-        if not usable.size:
-            return np.inf
-        kernel = np.array([[self._kernel(row, shapes[column]) for column in usable] for row in shapes])
-        common = self.n_filters - differ
-        ways = [comb(differ, shapes[column].like_b) * comb(common, shapes[column].apart) for column in usable]
-        cost = np.array(ways) * needed[usable]
-        # Scaled to ones, the variables are the shares of the budget.
-        solution = linprog(np.ones(usable.size), A_ub=-kernel / cost, b_ub=-np.ones(len(shapes)), bounds=(0, None))
-        if solution.status != 0:
-            return np.inf
-        # Whatever the solver's tolerance, the scaled point is feasible: that is the proof.
-        reach = float((kernel / cost @ solution.x).min())
-        return float(solution.x.sum()) / reach * (1 + 1e-9) if reach > 0 else np.inf
-
-    def _kernel(self, here: BackgroundShape, other: BackgroundShape) -> float:
-        """Sum of kappa^H(c, c*) over the logos c* of shape `other`, for one c of shape `here`."""
-        kappa = self.flip_prob / (1.0 - self.flip_prob)
-        common = self.n_filters - here.differ
-        return _ways(here.differ, here.like_b, other.like_b, kappa) * _ways(common, here.apart, other.apart, kappa)
-
-    def _mean_needed(self, shape: BackgroundShape, epsilon: float) -> float:
-        """Return mu* of a shape: infinite if even n_bits positions are too few, 0 if one is enough."""
-        size = self._enough(self._coarse(shape), epsilon)
-        if size is None:
-            return np.inf
-        clones, log_few = size - 1, float(np.log(1.0 / self.few))
-        return 0.0 if clones == 0 else clones + log_few + float(np.sqrt(log_few**2 + 2 * log_few * clones))
-
-    def _coarse(self, shape: BackgroundShape) -> BackgroundShape:
-        """Return a shape of the grid that is at least as exposed."""
-        grid = _GRID[self.n_filters <= 6]
-        like_a, like_b, apart = (
-            next(size for size in grid if size >= count)
-            for count in (shape.differ - shape.like_b, shape.like_b, shape.apart)
-        )
-        return BackgroundShape(like_a + like_b, like_b, apart)
-
-    def _enough(self, shape: BackgroundShape, epsilon: float) -> int | None:
-        """Return a number of positions of the grid at which the shape is safe; smaller epsilons need more of them."""
-        known = self.enough.setdefault(shape, [])
-        low = max((place for at, place in known if at >= epsilon), default=0)
-        high = min((place for at, place in known if at <= epsilon), default=self.sizes.size)
-        while low < high:
-            middle = (low + high) // 2
-            bounds = background_delta(
-                shape, n_bits=int(self.sizes[middle]), flip_prob=self.flip_prob, epsilon=epsilon, size=_SIZE
-            )
-            low, high = (low, middle) if bounds.upper <= self.delta - self.few else (middle + 1, high)
-        known.append((epsilon, low))
-        return int(self.sizes[low]) if low < self.sizes.size else None
-
-
-def _ways(n: int, ones: int, other: int, kappa: float) -> float:
-    """Sum of kappa^(Hamming distance) from a word of n bits, `ones` of them 1, to all words with `other` ones."""
-    return sum(
-        comb(ones, kept) * comb(n - ones, other - kept) * kappa ** (ones - kept + other - kept)
-        for kept in range(max(0, other - (n - ones)), min(ones, other) + 1)
-    )
-
+# --- figures ---------------------------------------------------------------------------------------------------------
 
 # What the figures cover.
 _COVERS = {
@@ -411,7 +404,7 @@ _COVERS = {
     "all": "all pairs (several filters: an upper bound); one position differs",
 }
 _LEAST = 1e-4
-_GRID_OF_FLIPS = np.linspace(0.05, 0.45, 17)
+_FLIP_PROBS = np.linspace(0.05, 0.45, 17)
 
 
 def epsilon_figure(
@@ -421,7 +414,7 @@ def epsilon_figure(
     delta: float,
     definition: Definition = "tight",
     pairs: Pairs = "paper",
-    flip_probs: Sequence[float] | npt.NDArray[np.float64] = _GRID_OF_FLIPS,
+    flip_probs: Sequence[float] | Floats = _FLIP_PROBS,
 ) -> Figure:
     """Plot epsilon against the flip probability, one line for each number of filters and of bits."""
     import matplotlib.pyplot as plt

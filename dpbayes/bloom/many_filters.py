@@ -1,6 +1,7 @@
-"""Privacy of k filters for the paper's pair of inputs, with certified bounds; docs/bloom.md has the mathematics.
+"""Privacy of k filters for the paper's pair of inputs and for all others, in certified bounds; see docs/bloom.md.
 
-D is all zeros, D' has ones in all k filters at one position. With y_i the bits of position i that look like D'
+*The paper's pair.* D is all zeros, D' has ones in all k filters at one position. With y_i the bits of position i that
+look like D'
 
     R = P(D' gives x) / P(D gives x) = (1/m) sum_i v(y_i),     v(y) = (q/p)^(2y - k).
 
@@ -8,10 +9,17 @@ What is asked of R mixes, over the y of one position, which stays exact, the sum
 (`column_sum`). S goes to a lattice, S': values are rounded, or split between neighbours with their mean kept, which
 gives 0 <= E(S' - x)_+ - E(S - x)_+ <= slack P(|S' - x| <= 2 slack) + small. Values above x_max are dropped and counted
 apart.
+
+*Every pair.* The differing position holds logo a in D and b in D'; a `BackgroundShape` says how the logo c of all
+others lies to them. With L_a(x) = T(a, x)/T(c, x) for the transition matrix T, delta(epsilon) of D' from D is the mean
+excess of one sum of independent terms L_b - e^epsilon L_a. `all_pairs_epsilon` applies the theorem of docs/bloom.md to
+any background.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from math import comb, log
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +40,8 @@ from dpbayes.bloom.filters import largest_loss
 from dpbayes.errors import InputError
 from dpbayes.privacy.composition import lattice_sum
 from dpbayes.privacy.loss_law import UNIT, Bounds
+from dpbayes.privacy.losses import worse
+from dpbayes.privacy.rounding import least_where_kept
 
 # Log of the probability that Chernoff's inequality may leave outside of the lattice on either side.
 _OUTSIDE = 36.0
@@ -403,9 +413,8 @@ class FiltersLoss:
             return Bounds(0.0, 0.0)
         bounds = Bounds(0.0, 1.0)
         for size in _SIZES:
-            laws = [self.law(epsilon, side, size, 1e-12, split=True) for side in _SIDES]
-            lower, upper = zip(*(law.curve(np.array([epsilon])) for law in laws), strict=True)
-            bounds = Bounds(float(np.max(lower)), float(np.max(upper)))
+            curves = [self.law(epsilon, side, size, 1e-12, split=True).curve(np.array([epsilon])) for side in _SIDES]
+            bounds = worse([Bounds(float(lower[0]), float(upper[0])) for lower, upper in curves])
             if bounds.width <= _TOLERANCE * bounds.upper:
                 break
         return bounds
@@ -432,7 +441,7 @@ class FiltersLoss:
                     continue
                 found = _root(self.law(here.upper, side, size, delta * _EXCEPTION, split=split), delta, here.upper)
                 ends[place] = Bounds(max(here.lower, found.lower), min(here.upper, found.upper))
-        return Bounds(max(end.lower for end in ends), max(end.upper for end in ends))
+        return worse(ends)
 
     def _first_bracket(self, delta: float, side: Side, *, split: bool) -> Bounds:
         """Double epsilon from the standard deviation of R until the curve is certainly below `delta`."""
@@ -448,23 +457,17 @@ class FiltersLoss:
 
 def _root(law: RatioLaw, delta: float, largest: float) -> Bounds:
     """Return an epsilon where the curve certainly exceeds `delta` and one where it certainly does not."""
-    low, high = 0.0, largest
+    lower, _ = _last_over(lambda grid: law.curve(grid)[0] > delta, 0.0, largest)
+    return Bounds(lower, _last_over(lambda grid: law.curve(grid)[1] > delta, lower, largest)[1])
+
+
+def _last_over(over: Callable[[np.ndarray], np.ndarray], low: float, high: float) -> tuple[float, float]:
+    """Return the last point of ever finer grids that is over, and the one after it; an end that is not told apart."""
     for _ in range(8):
         grid = np.linspace(low, high, 34)
-        over = np.flatnonzero(law.curve(grid)[0] > delta)
-        if not over.size or over[-1] == grid.size - 1:
-            low = float(grid[over[-1]]) if over.size else low
-            break
-        low, high = float(grid[over[-1]]), float(grid[over[-1] + 1])
-    lower, low, high = low, low, largest
-    for _ in range(8):
-        grid = np.linspace(low, high, 34)
-        under = np.flatnonzero(law.curve(grid)[1] <= delta)
-        if not under.size or under[0] == 0:
-            high = float(grid[0]) if under.size else high
-            break
-        low, high = float(grid[under[0] - 1]), float(grid[under[0]])
-    return Bounds(lower, high)
+        last = int(np.max(np.flatnonzero(over(grid)), initial=-1))
+        low, high = float(grid[max(last, 0)]), float(grid[min(last + 1, grid.size - 1)])
+    return low, high
 
 
 def filters_loss(*, n_filters: int, n_bits: int, flip_prob: float) -> FiltersLoss:
@@ -475,3 +478,254 @@ def filters_loss(*, n_filters: int, n_bits: int, flip_prob: float) -> FiltersLos
     """
     k, m = whole_number(n_filters, "n_filters", high=MAX_FILTERS), whole_number(n_bits, "n_bits", high=MOST_BITS)
     return FiltersLoss(k, m, check_flip_prob(flip_prob))
+
+
+# --- every pair ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, order=True)
+class BackgroundShape:
+    """How the logos a, b of the differing position and c of the others lie to each other."""
+
+    differ: int  # filters h in which a and b differ
+    like_b: int  # of these, filters i in which c agrees with b
+    apart: int  # filters g in which a and b agree and c differs from them
+
+    @property
+    def from_a(self) -> int:
+        """Filters in which c differs from a."""
+        return self.like_b + self.apart
+
+    @property
+    def from_b(self) -> int:
+        """Filters in which c differs from b."""
+        return self.differ - self.like_b + self.apart
+
+    def __str__(self) -> str:
+        return (
+            f"logos differ in {self.differ} filters, the others are {self.from_a} from the first "
+            f"and {self.from_b} from the second"
+        )
+
+
+def background_shapes(n_filters: int, *, differ: int) -> list[BackgroundShape]:
+    """Return all shapes of `n_filters` filters whose differing logos differ in `differ` of them."""
+    return [BackgroundShape(differ, i, g) for i in range(differ + 1) for g in range(n_filters - differ + 1)]
+
+
+def background_delta(
+    shape: BackgroundShape, *, n_bits: int, flip_prob: float, epsilon: float, size: int = 2**14, exception: float = 1e-9
+) -> Bounds:
+    """Return certified bounds of delta(epsilon) of D' from D for one shape."""
+    if epsilon >= largest_loss(shape.differ, flip_prob):
+        return Bounds(0.0, 0.0)
+    weights, values = _terms(shape, n_bits, flip_prob, epsilon)
+    law = column_sum(
+        weights, values, n=n_bits, x_max=np.inf, focus=0.0, side="upper", size=size, exception=exception, split=True
+    )
+    lower, upper = (float(end[0]) / n_bits for end in law.excess_bounds(np.zeros(1)))
+    # The outputs that count have this probability under D' at most, and no more under D, e^epsilon times.
+    counted = min(1.0, float(law.tail_bounds(np.zeros(1))[1][0]) * (1.0 / flip_prob - 1.0) ** shape.from_b)
+    rounding = ROUNDING * (upper + 2.0 * counted)
+    return Bounds(max(lower - rounding, 0.0), min(1.0, upper + rounding))
+
+
+def _terms(shape: BackgroundShape, n: int, p: float, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the law of L_b - e^epsilon L_a for one of n positions: probabilities and ascending values."""
+    groups = (shape.like_b, shape.differ - shape.like_b, shape.apart)
+    flips = np.meshgrid(*(np.arange(size + 1) for size in groups), indexing="ij")
+    weight = np.ones_like(flips[0], dtype=float)
+    for flipped, size in zip(flips, groups, strict=True):
+        weight = weight * binomial_law(size, p)[flipped]
+    toward_a, toward_b, toward_both = flips
+    odds = (1.0 - p) / p
+    ratio_a = odds ** (2.0 * (toward_a + toward_both) - shape.from_a)
+    ratio_b = odds ** (2.0 * (toward_b + toward_both) - shape.from_b)
+    value = (ratio_b - np.exp(epsilon) * ratio_a).ravel()
+    # With a term below -n times the largest the sum is negative whatever the others are: it may as well lie there.
+    unique, place = np.unique(np.maximum(value, -n * max(value.max(), 0.0)), return_inverse=True)
+    return np.bincount(place, weights=weight.ravel()), unique
+
+
+# Lattices that rank shapes and that enclose the upper and the lower bound of one.
+_RANK, _UPPER, _LOWER = 2**14, 2**18, 2**20
+# The upper bound's relative accuracy, and the lower bound's first distance from it.
+_STEP, _BACK = 1e-5, 2e-5
+
+
+def worst_known_pair(*, n_filters: int, n_bits: int, flip_prob: float, delta: float) -> EpsilonClaim:
+    """Return the largest epsilon over the pairs in which all positions but one hold the same logo.
+
+    The named pair's epsilon is at least the lower bound, and no pair of this kind has one above the upper bound. The
+    pair that the paper calls worst is of this kind, and not always the worst of it.
+    """
+    k, m = whole_number(n_filters, "n_filters", high=MAX_FILTERS), whole_number(n_bits, "n_bits", high=MOST_BITS)
+    p = check_flip_prob(flip_prob)
+    delta = probability_below_one(delta, "delta", remedy=PEOPLE)
+    paper = filters_loss(n_filters=k, n_bits=m, flip_prob=p).epsilon_bounds(delta)
+    low, high, name = paper.lower, paper.upper, BackgroundShape(k, 0, 0)
+    # By monotonicity a shape is no worse than with all common filters apart; the paper's law is known more closely.
+    left = [BackgroundShape(h, i, k - h) for h in range(1, k + 1) for i in range(h + 1) if h < k or 0 < i < k]
+    search = _Search(m, p, delta)
+    while left:
+        excess = {shape: search.excess(shape, low, _RANK) for shape in left}
+        left = [shape for shape in left if excess[shape] > 0.0]
+        if left:
+            left.remove(worst := max(left, key=excess.__getitem__))
+            found = search.ends(worst, low)
+            if found.lower > low:
+                low, name = found.lower, worst
+            high = max(high, found.upper)
+    return EpsilonClaim(Bounds(low, high), delta, "tight", "one pair", str(name))
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Where the curve of a shape reaches delta."""
+
+    n_bits: int
+    flip_prob: float
+    delta: float
+
+    def curve(self, shape: BackgroundShape, epsilon: float, size: int) -> Bounds:
+        """Return certified bounds of the shape's delta(epsilon)."""
+        return background_delta(shape, n_bits=self.n_bits, flip_prob=self.flip_prob, epsilon=epsilon, size=size)
+
+    def excess(self, shape: BackgroundShape, epsilon: float, size: int) -> float:
+        """Return the log of the upper bound of the shape's curve over delta: at most 0 where it is safe."""
+        return log(max(self.curve(shape, epsilon, size).upper, 1e-300) / self.delta)
+
+    def ends(self, shape: BackgroundShape, least: float) -> Bounds:
+        """Return certified bounds of where the curve falls to delta; a bound at `least` may lie further down."""
+
+        @cache
+        def over(epsilon: float) -> float:
+            return self.excess(shape, epsilon, _UPPER)
+
+        low, high, step = least, least, _STEP
+        while over(high) > 0.0:
+            low, high, step = high, max(high * (1.0 + step), 1e-9), 8.0 * step
+        upper = least_where_kept(over, low, high, step=0.1 * _STEP * high) if low < high else least
+        back = _BACK
+        while (lower := upper * (1.0 - back)) > least:
+            if self.curve(shape, lower, _LOWER).lower > self.delta:
+                return Bounds(lower, upper)
+            back = 2.0 * back
+        return Bounds(least, upper)
+
+
+# Share of delta given to the event that there are few clones.
+_FEW = 0.02
+# Numbers of positions are tried on a geometric grid with this ratio.
+_RATIO = 2.0**0.25
+_GRID = {True: tuple(range(7)), False: (0, 1, 2, 4, 7, 12, 20)}
+_SIZE = 2**12
+
+
+def all_pairs_epsilon(*, n_filters: int, n_bits: int, flip_prob: float, delta: float) -> EpsilonClaim:
+    """Return an epsilon (tight definition) that holds for every pair of neighbouring inputs of k filters."""
+    worst = worst_known_pair(n_filters=n_filters, n_bits=n_bits, flip_prob=flip_prob, delta=delta)
+    proof = _Proof(n_filters, n_bits, flip_prob, delta)
+    low, high = max(worst.lower, 1e-12), largest_loss(n_filters, flip_prob)
+    step = 1.02
+    while low * step < high and not proof.holds(low * step):
+        low, step = low * step, step**1.5
+    high = min(high, low * step)
+    while high - low > 0.01 * high:
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if proof.holds(middle) else (middle, high)
+    bounds = Bounds(worst.lower, max(high, worst.upper))
+    return EpsilonClaim(bounds, worst.delta, "tight", "all pairs, upper bound", f"any; {worst.pair}")
+
+
+@dataclass
+class _Proof:
+    """Applies the theorem at one epsilon after another, keeping what carries over."""
+
+    n_filters: int
+    n_bits: int
+    flip_prob: float
+    delta: float
+    # Number of positions on the grid that is enough for a shape, by the smallest epsilon at which that was found.
+    enough: dict[BackgroundShape, list[tuple[float, int]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.few = _FEW * self.delta
+        steps = int(np.ceil(np.log(self.n_bits) / np.log(_RATIO)))
+        self.sizes = np.unique(np.rint(np.minimum(_RATIO ** np.arange(steps + 1), self.n_bits)).astype(int))
+
+    def holds(self, epsilon: float) -> bool:
+        """Whether the theorem proves (epsilon, delta) for logos at every distance."""
+        return all(
+            self._budget(h, epsilon) <= self.n_bits - 1
+            for h in range(1, self.n_filters + 1)
+            if epsilon < largest_loss(h, self.flip_prob)
+        )
+
+    def _budget(self, differ: int, epsilon: float) -> float:
+        """Return sum_c y_c mu*_c at the best feasible y for logos that differ in `differ` filters."""
+        from scipy.optimize import linprog  # takes longer to import than the first answer for the paper's pair takes
+
+        shapes = background_shapes(self.n_filters, differ=differ)
+        needed = np.array([self._mean_needed(shape, epsilon) for shape in shapes])
+        if (needed == 0.0).any():
+            return 0.0
+        usable = np.flatnonzero(np.isfinite(needed))
+        if not usable.size:
+            return np.inf
+        kernel = np.array([[self._kernel(row, shapes[column]) for column in usable] for row in shapes])
+        common = self.n_filters - differ
+        ways = [comb(differ, shapes[column].like_b) * comb(common, shapes[column].apart) for column in usable]
+        cost = np.array(ways) * needed[usable]
+        # Scaled to ones, the variables are the shares of the budget.
+        solution = linprog(np.ones(usable.size), A_ub=-kernel / cost, b_ub=-np.ones(len(shapes)), bounds=(0, None))
+        if solution.status != 0:
+            return np.inf
+        # Whatever the solver's tolerance, the scaled point is feasible: that is the proof.
+        reach = float((kernel / cost @ solution.x).min())
+        return float(solution.x.sum()) / reach * (1 + 1e-9) if reach > 0 else np.inf
+
+    def _kernel(self, here: BackgroundShape, other: BackgroundShape) -> float:
+        """Sum of kappa^H(c, c*) over the logos c* of shape `other`, for one c of shape `here`."""
+        kappa = self.flip_prob / (1.0 - self.flip_prob)
+        common = self.n_filters - here.differ
+        return _ways(here.differ, here.like_b, other.like_b, kappa) * _ways(common, here.apart, other.apart, kappa)
+
+    def _mean_needed(self, shape: BackgroundShape, epsilon: float) -> float:
+        """Return mu* of a shape: infinite if even n_bits positions are too few, 0 if one is enough."""
+        size = self._enough(self._coarse(shape), epsilon)
+        if size is None:
+            return np.inf
+        clones, log_few = size - 1, float(np.log(1.0 / self.few))
+        return 0.0 if clones == 0 else clones + log_few + float(np.sqrt(log_few**2 + 2 * log_few * clones))
+
+    def _coarse(self, shape: BackgroundShape) -> BackgroundShape:
+        """Return a shape of the grid that is at least as exposed."""
+        grid = _GRID[self.n_filters <= 6]
+        like_a, like_b, apart = (
+            next(size for size in grid if size >= count)
+            for count in (shape.differ - shape.like_b, shape.like_b, shape.apart)
+        )
+        return BackgroundShape(like_a + like_b, like_b, apart)
+
+    def _enough(self, shape: BackgroundShape, epsilon: float) -> int | None:
+        """Return a number of positions of the grid at which the shape is safe; smaller epsilons need more of them."""
+        known = self.enough.setdefault(shape, [])
+        low = max((place for at, place in known if at >= epsilon), default=0)
+        high = min((place for at, place in known if at <= epsilon), default=self.sizes.size)
+        while low < high:
+            middle = (low + high) // 2
+            bounds = background_delta(
+                shape, n_bits=int(self.sizes[middle]), flip_prob=self.flip_prob, epsilon=epsilon, size=_SIZE
+            )
+            low, high = (low, middle) if bounds.upper <= self.delta - self.few else (middle + 1, high)
+        known.append((epsilon, low))
+        return int(self.sizes[low]) if low < self.sizes.size else None
+
+
+def _ways(n: int, ones: int, other: int, kappa: float) -> float:
+    """Sum of kappa^(Hamming distance) from a word of n bits, `ones` of them 1, to all words with `other` ones."""
+    return sum(
+        comb(ones, kept) * comb(n - ones, other - kept) * kappa ** (ones - kept + other - kept)
+        for kept in range(max(0, other - (n - ones)), min(ones, other) + 1)
+    )

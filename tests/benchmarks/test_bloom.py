@@ -15,9 +15,9 @@ import pytest
 from oracles.bloom_general_bounds import general_shuffle_epsilon
 
 from dpbayes.bloom import flip_prob_for, shuffle_flip
+from dpbayes.bloom.calibration import one_filter_epsilon, one_filter_loss
 from dpbayes.bloom.filters import Filters
 from dpbayes.bloom.many_filters import filters_loss
-from dpbayes.bloom.one_filter import one_filter_epsilon, one_filter_loss
 from dpbayes.runs.registry import system_module
 
 

@@ -9,17 +9,17 @@ import pytest
 from audit import assert_claimed_delta
 from oracles.bloom_exhaustive import worst_pair
 
-from dpbayes.bloom.calibration import (
+from dpbayes.bloom.calibration import one_filter_epsilon, one_filter_loss
+from dpbayes.bloom.claims import EpsilonClaim, exchange_bound
+from dpbayes.bloom.filters import transition_matrix
+from dpbayes.bloom.many_filters import (
     BackgroundShape,
     all_pairs_epsilon,
     background_delta,
     background_shapes,
+    filters_loss,
     worst_known_pair,
 )
-from dpbayes.bloom.claims import EpsilonClaim, exchange_bound
-from dpbayes.bloom.filters import transition_matrix
-from dpbayes.bloom.many_filters import filters_loss
-from dpbayes.bloom.one_filter import one_filter_epsilon, one_filter_loss
 from dpbayes.errors import InputError
 from dpbayes.privacy.loss_law import Bounds
 from dpbayes.privacy.losses import geometric_loss

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from dpbayes.bloom.calibration import bloom_epsilon, flip_prob_for
+from dpbayes.bloom.calibration import bloom_epsilon, flip_prob_for, one_filter_loss
 from dpbayes.bloom.claims import exchange_bound
 from dpbayes.bloom.filters import BitDistribution, BloomRelease, Filters, build_filters, hash_items, shuffle_flip
 from dpbayes.bloom.many_filters import filters_loss
-from dpbayes.bloom.one_filter import one_filter_loss
 from dpbayes.bloom.reach import estimate_reach
 from dpbayes.errors import InputError
 from dpbayes.runs.registry import system_module

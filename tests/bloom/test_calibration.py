@@ -4,10 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.bloom_exhaustive import worst_pair
 
-from dpbayes.bloom.calibration import all_pairs_epsilon, bloom_epsilon, flip_prob_for, worst_known_pair
+from dpbayes.bloom.calibration import bloom_epsilon, flip_prob_for, one_filter_epsilon, one_filter_loss
 from dpbayes.bloom.filters import largest_loss
-from dpbayes.bloom.many_filters import filters_loss
-from dpbayes.bloom.one_filter import one_filter_epsilon, one_filter_loss
+from dpbayes.bloom.many_filters import all_pairs_epsilon, filters_loss, worst_known_pair
 from dpbayes.errors import InputError
 
 

@@ -7,7 +7,7 @@ from oracles.bloom_continued_fraction import gauss_log_ratio, simulated_quantile
 from oracles.bloom_general_bounds import general_shuffle_epsilon
 from scipy.stats import hypergeom
 
-from dpbayes.bloom.one_filter import one_filter_epsilon, one_filter_loss, output_laws
+from dpbayes.bloom.calibration import one_filter_epsilon, one_filter_loss, output_laws
 
 
 @pytest.mark.parametrize(("m", "p"), [(1, 0.3), (2, 0.02), (7, 0.45), (60, 0.1), (121, 0.03)])

@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import binom
 
 from dpbayes.bloom import bloom_epsilon
+from dpbayes.bloom.calibration import one_filter_loss
 from dpbayes.bloom.filters import largest_loss
 from dpbayes.bloom.many_filters import column_sum, filters_loss
-from dpbayes.bloom.one_filter import one_filter_loss
 from dpbayes.errors import InputError
 
 

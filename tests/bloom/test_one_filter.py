@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from dpbayes.bloom.one_filter import CountTails, one_filter_epsilon, one_filter_loss, output_laws
+from dpbayes.bloom.calibration import CountTails, one_filter_epsilon, one_filter_loss, output_laws
 from dpbayes.errors import InputError
 
 # Enumerated in float64, twice: bits, ones, flip probability, quantile and tight epsilon at delta 1e-3.
