@@ -23,7 +23,6 @@ from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.privacy.envelope import Enveloped, FileKind, expect
 from dpbayes.privacy.sampling import sampler_name
 
-_MAX_MATRIX = 10
 Sampler = Literal["secure", "simulation"]
 
 
@@ -428,7 +427,7 @@ def shuffle_flip(
 
 def transition_matrix(n_filters: int, flip_prob: float) -> np.ndarray:
     """Return the matrix of logo transition probabilities; it is symmetric and its rows sum to 1."""
-    k, p = whole_number(n_filters, "n_filters", high=_MAX_MATRIX), check_flip_prob(flip_prob)
+    k, p = whole_number(n_filters, "n_filters", high=10), check_flip_prob(flip_prob)
     return apply_transition(np.eye(2**k), p)
 
 
@@ -464,22 +463,11 @@ def sweep(values: np.ndarray, bit: np.ndarray) -> np.ndarray:
     return result
 
 
-def secure_coins(n: int, prob: float) -> np.ndarray:
-    """Return `n` independent coins that are true with probability exactly `prob`."""
-    coins = np.full(n, prob >= 1.0)
-    rest = Fraction(prob) if prob < 1.0 else Fraction(0)
-    undecided = None  # all of them, while None
-    while rest > 0:
-        digit = int(rest * 256)
-        rest = rest * 256 - digit
-        count = n if undecided is None else undecided.size
-        if count == 0:
-            break
-        byte = np.frombuffer(os.urandom(count), dtype=np.uint8)
-        if undecided is None:
-            coins = byte < digit
-            undecided = np.flatnonzero(byte == digit)
-        else:
-            coins[undecided] = byte < digit
-            undecided = undecided[byte == digit]
+def secure_coins(n: int, prob: float | Fraction) -> np.ndarray:
+    """Return `n` independent coins that are true with probability exactly `prob`, which is below 1."""
+    digit, rest = divmod(Fraction(prob) * 256, 1)
+    byte = np.frombuffer(os.urandom(n), dtype=np.uint8)
+    coins, tied = byte < digit, np.flatnonzero(byte == digit)
+    if rest and tied.size:
+        coins[tied] = secure_coins(tied.size, rest)
     return coins

@@ -145,8 +145,6 @@ class ColumnSum:
 
     def excess_bounds(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Certified bounds of E(S - x)_+ for the upper side, E(x - S)_+ for the lower; needs splitting."""
-        if not self.split:
-            raise ValueError("excess_bounds needs a law made by splitting; ask column_sum for split=True")
         size = self.mass.size
         at = np.clip(self._place(x), 0.0, None)
         below = np.minimum(at, size - 1 if self.side == "lower" else size).astype(np.int64)
@@ -386,17 +384,9 @@ class FiltersLoss:
         """Certified bounds of the smallest epsilon >= 0 with divergence at most `delta` in both directions."""
         return self._worse(delta, split=True)
 
-    def epsilon(self, delta: float) -> float:
-        """Upper bound of `epsilon_bounds`."""
-        return self.epsilon_bounds(delta).upper
-
     def quantile_bounds(self, delta: float) -> Bounds:
         """Certified bounds of the paper's epsilon: the loss exceeds it with probability at most `delta`."""
         return self._worse(delta, split=False)
-
-    def quantile_epsilon(self, delta: float) -> float:
-        """Upper bound of `quantile_bounds`."""
-        return self.quantile_bounds(delta).upper
 
     def claim(self, delta: float, *, definition: Definition = "tight") -> EpsilonClaim:
         """Return epsilon at `delta` with what it covers: the paper's pair, and no other."""

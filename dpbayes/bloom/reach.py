@@ -62,12 +62,12 @@ class ReachEstimate:
     def union(self, publishers: tuple[int, ...] | None = None) -> Estimate:
         """People reached by at least one of these publishers, of all by default."""
         coefficients = np.zeros(self.people.size)
-        coefficients[self._code(publishers)] = 1.0
+        coefficients[check_publishers(publishers, self.release.n_filters)] = 1.0
         return self.combine(coefficients)
 
     def intersection(self, publishers: tuple[int, ...] | None = None) -> Estimate:
         """People reached by every one of these publishers, of all by default."""
-        code, sets = self._code(publishers), np.arange(self.people.size)
+        code, sets = check_publishers(publishers, self.release.n_filters), np.arange(self.people.size)
         inside = (sets & ~code == 0) & (sets > 0)
         return self.combine(np.where(inside, 1.0 - 2.0 * (np.bitwise_count(sets) % 2 == 0), 0.0))
 
@@ -97,9 +97,6 @@ class ReachEstimate:
         exactly = subset_sums(self.people[-1] - self.people[::-1], inverse=True)
         hashing = max(float(spread - meeting**2 @ exactly), 0.0)
         return Estimate(float(coefficients @ self.people), float(np.sqrt(max(flips, 0.0) + hashing)))
-
-    def _code(self, publishers: tuple[int, ...] | None) -> int:
-        return check_publishers(publishers, self.release.n_filters)
 
 
 def estimate_reach(release: BloomRelease) -> ReachEstimate:
@@ -304,9 +301,7 @@ def _parsed(row: dict[Any, Any], place: int) -> tuple[list[str], int, float, flo
 def shown_sets(n_publishers: int) -> list[tuple[int, ...]]:
     """Return the sets that every lattice reports: each publisher, each pair, all."""
     everybody = tuple(range(n_publishers))
-    sizes = [1, 2] if n_publishers > 1 else [1]
-    found = [which for size in sizes for which in combinations(everybody, size)]
-    return found if n_publishers <= 2 else [*found, everybody]
+    return list(dict.fromkeys([*combinations(everybody, 1), *combinations(everybody, 2), everybody]))
 
 
 def empty_positions(release: BloomRelease) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

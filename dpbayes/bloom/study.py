@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 _CERTIFICATE, _TRUTH = "certificate", "truth"
+_TRUE_COLUMN = Column("simulated truth", ",d", "truth")
 _ROUNDING = 2.0**-50
 
 _Delta = Annotated[float, Field(gt=0, le=0.5)]
@@ -152,8 +153,8 @@ def _calibrated(spec: Spec) -> float:
     assert spec.privacy is not None and spec.audience is not None and spec.filters is not None
     privacy, weeks = spec.privacy, spec.audience.weeks
     week = {"epsilon": privacy.epsilon / weeks, "delta": _weekly_delta(privacy.delta, weeks)}
-    size = {"n_filters": len(spec.audience.shares), "n_bits": spec.filters.n_bits}
-    return _flip_prob(**week, **size, definition=privacy.definition, pairs=privacy.pairs)
+    week |= {"n_filters": len(spec.audience.shares), "n_bits": spec.filters.n_bits}
+    return _flip_prob(**week, definition=privacy.definition, pairs=privacy.pairs)
 
 
 def _weekly_delta(delta: float, n_weeks: int) -> float:
@@ -214,11 +215,10 @@ def describe(spec: Spec, release: _Release) -> str:
     filters = f"{release.n_filters} filters of {size} bits at {_flips(release, '.4f')}"
     if isinstance(release, WeeklyFilters):
         filters += f", {release.n_weeks} weeks"
-    if spec.privacy is None:
-        return f"{filters}, {release.adjacency}, protects one position of the filters"
-    pairs = "the paper's pair" if spec.privacy.pairs == "paper" else "all pairs"
-    cost = f"{spec.privacy.definition} epsilon {spec.privacy.epsilon:g} and delta {spec.privacy.delta:g} of {pairs}"
-    return f"{filters}, {cost}, {release.adjacency}, protects one position of the filters"
+    if (cost := spec.privacy) is not None:
+        pairs = "the paper's pair" if cost.pairs == "paper" else "all pairs"
+        filters += f", {cost.definition} epsilon {cost.epsilon:g} and delta {cost.delta:g} of {pairs}"
+    return f"{filters}, {release.adjacency}, protects one position of the filters"
 
 
 def try_fit(spec: Spec, design: _Release, context: Context) -> pm.Model:
@@ -246,17 +246,10 @@ def fit(spec: Spec, release: _Release, context: Context) -> xr.DataTree:
     if not isinstance(release, ReachNumbers) and not (context.folder / f"{_CERTIFICATE}.json").exists():
         context.echo("privacy: certifying other definitions and all pairs (up to a minute)")
         context.keep(_CERTIFICATE, _certificate(release, _delta(spec)))
-    settings, (build, _, sampling) = spec.sampling, _modelled(spec, release)
-    return sample(
-        build(),
-        draws=settings.draws,
-        tune=settings.tune,
-        chains=settings.chains,
-        random_seed=settings.seed,
-        progressbar=False,
-        progress=context.progress,
-        **sampling,
-    )
+    build, _, sampling = _modelled(spec, release)
+    sampling |= spec.sampling.model_dump(exclude={"seed"})
+    seed = spec.sampling.seed
+    return sample(build(), random_seed=seed, progressbar=False, progress=context.progress, **sampling)
 
 
 def calibration(spec: Spec, design: _Release, beside: Path, n_records: int | None) -> Calibration:
@@ -333,15 +326,12 @@ def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, A
         return _lattice_findings(spec, release, result, kept)
     from dpbayes.bloom.model import draw_reach, draw_true_counts
 
-    claims, truth = kept[_CERTIFICATE], kept.get(_TRUTH)
-    # A thousand draws fix the interval's ends to a few hundredths of its width.
-    step = max(1, result["posterior"].sizes["chain"] * result["posterior"].sizes["draw"] // 1000)
-    theta = np.asarray(result["posterior"]["logo_probability"]).reshape(-1, release.counts.size)[::step]
-    true = draw_true_counts(theta, release, random_seed=spec.sampling.seed)
+    claims, truth, draws = kept[_CERTIFICATE], kept.get(_TRUTH), _thinned(result)
+    true = draw_true_counts(draws["logo_probability"][0], release, random_seed=spec.sampling.seed)
     law = BitDistribution(release.n_bits, release.decay)
     posterior = draw_reach(true, law, random_seed=spec.sampling.seed + 1)
     reached, rows = mean_and_interval(posterior), _estimates(release, truth)
-    prior = _prior_section(result, release, posterior, step)
+    prior = _prior_section(draws.assign(people_reached=(("chain", "draw"), posterior[None])), release)
     return Findings(
         answer=_found(rows, reached, release.n_filters) + _truth_told(truth),
         picture=_reach_picture(rows, posterior),
@@ -363,6 +353,15 @@ def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, A
         terms=PrivacyTerms("one-position", "position", _delta(spec)),
         cost=_epsilon_facts(claims),
     )
+
+
+def _thinned(trace: xr.DataTree) -> xr.Dataset:
+    """Return draws of the shares as of one chain; a thousand fix an interval's ends to hundredths of its width."""
+    names = ["logo_probability", "released_probability"]
+    flat = trace["posterior"].to_dataset()[names].stack(all=("chain", "draw"), create_index=False)
+    thin = flat.isel(all=slice(None, None, max(1, flat.sizes["all"] // 1000)))
+    thin = thin.drop_vars(["chain", "draw"], errors="ignore").rename(all="draw")
+    return thin.expand_dims("chain").transpose("chain", "draw", ...)
 
 
 def _found(rows: list[_Row], reached: Any, n_publishers: int) -> str:
@@ -417,8 +416,7 @@ def _privacy_section(claims: list[dict[str, Any]], release: BloomRelease | Weekl
             " A person is in the filters of every week that follows: epsilon and delta are those of all weeks, added. "
             "The sums are upper bounds; no lower bound but 0 is computed for them."
         )
-    columns = [Column("definition"), Column("covers"), Column("delta", "g")]
-    columns += [Column("lower bound", ".5f", "lower"), Column("epsilon", ".5f", "upper")]
+    columns = ["definition", "covers", ("delta", "g"), ("lower bound", ".5f", "lower"), ("epsilon", ".5f", "upper")]
     rows = [(c["definition"], c["scope"], c["delta"], c["epsilon"]["lower"], c["epsilon"]["upper"]) for c in claims]
     table = Table("privacy", f"Certified epsilon{several} at {_flips(release, '.6f')}.", columns, rows)
     persons = _exchange_blocks(_every_pair(claims))
@@ -434,7 +432,7 @@ def _exchange_blocks(claim: dict[str, Any]) -> list[Any]:
         ("one person exchanged for another", 2, epsilon, delta),
     ]
     rows = [(change, positions, float(outward(e)), float(outward(d))) for change, positions, e, d in costs]
-    columns = [Column("change"), Column("positions", "d"), Column("epsilon", ".6g"), Column("delta", ".6g")]
+    columns = ["change", ("positions", "d"), ("epsilon", ".6g"), ("delta", ".6g")]
     text = (
         "One person exchanged for another changes two positions, which costs more than one: at most 2 epsilon at delta "
         "(1 + e^epsilon) times as large, by group privacy, from the number that covers all pairs."
@@ -462,10 +460,8 @@ def _estimates(release: BloomRelease, truth: dict[str, Any] | None) -> list[_Row
 def _reach_section(rows: list[_Row], posterior: Any) -> PageSection:
     """Show the posterior, and the debiased estimates beside the simulated truth where there is one."""
     known = rows[0][1] is not None
-    columns = [Column("people reached by", key="asked")]
-    columns += [Column("simulated truth", ",d", "truth")] * known
-    columns += [Column("estimate", ",.0f"), Column("standard error", ",.0f", "stderr")]
-    columns += [Column("error / standard error", "+.1f", "z")] * known
+    columns: list[Any] = [("people reached by", "", "asked"), *[_TRUE_COLUMN] * known, ("estimate", ",.0f")]
+    columns += [("standard error", ",.0f", "stderr"), *[("error / standard error", "+.1f", "z")] * known]
     shown = [
         (name, value, stderr) if truth is None else (name, truth, value, stderr, (value - truth) / stderr)
         for name, truth, value, stderr in rows
@@ -516,27 +512,21 @@ def _sources_section(true: Any, law: BitDistribution, n_publishers: int, *, seed
     )
 
 
-def _prior_section(result: xr.DataTree, release: BloomRelease, reach: Any, step: int) -> PageSection:
-    """Judge the prior of the logo shares, by those shares and by the reach drawn from them, one draw in `step`."""
+def _prior_section(posterior: xr.Dataset, release: BloomRelease) -> PageSection:
+    """Judge the prior of the logo shares, by those shares and by the reach drawn from them."""
     import xarray as xr
 
     from dpbayes.bloom.model import logo_densities
 
-    def thinned(values: xr.DataArray) -> xr.DataArray:
-        flat = values.drop_vars(["chain", "draw"], errors="ignore").stack(all=("chain", "draw"), create_index=False)
-        return flat[..., ::step].rename(all="draw").expand_dims("chain").transpose("chain", "draw", ...)
-
-    prior, likelihood = logo_densities(result, release.counts)
-    shares = thinned(result["posterior"].to_dataset()["logo_probability"])
-    reached = xr.DataArray(np.asarray(reach)[None], dims=("chain", "draw"))
-    draws = xr.DataTree.from_dict({"posterior": xr.Dataset({"people_reached": reached, "logo_probability": shares})})
+    draws = xr.DataTree.from_dict({"posterior": posterior})
+    prior, likelihood = logo_densities(draws, release.counts)
     return prior_section(
         draws,
-        {"prior of the shares": thinned(prior)},
+        {"prior of the shares": prior},
         variables=["people_reached", "logo_probability"],
         what="Its one part is Jeffreys' prior of the shares of sets of publishers: of all positions of the filters, "
         "the share that exactly these publishers set.",
-        log_likelihood=thinned(likelihood),
+        log_likelihood=likelihood,
         answers=["people_reached"],
         called={"people_reached": "people reached", "logo_probability": "shares of sets of publishers"},
         named={"logo_probability": _set_names(release.n_filters)},
@@ -609,7 +599,7 @@ def _lattice_section(lattice: ReachLattice, release: Any, truth: dict[str, Any] 
     columns = [Column("people reached by at least one of", key="set")]
     columns += [Column("published", ",.0f")] * isinstance(release, ReachNumbers)
     columns += interval_columns(",.0f")
-    columns += [Column("simulated truth", ",.0f", "truth")] * (truth is not None)
+    columns += [_TRUE_COLUMN] * (truth is not None)
     text = (
         "All numbers are those of one audience at every draw: no set reaches fewer people than a part of it, no week "
         "fewer than the one before, and no group of people that inclusion and exclusion gives is negative. So the "
@@ -625,7 +615,7 @@ def _frequency_section(lattice: ReachLattice, truth: dict[str, Any] | None) -> P
     columns = [Column("publishers", "d", "times"), *interval_columns(",.0f")]
     if truth is not None:
         rows = [[*row, count] for row, count in zip(rows, truth["frequency"], strict=True)]
-        columns.append(Column("simulated truth", ",d", "truth"))
+        columns.append(_TRUE_COLUMN)
     caption = "People reached by exactly so many publishers."
     return PageSection("Frequency", [Table("frequency", caption, columns, rows)])
 

@@ -84,11 +84,11 @@ def check_reading(zeta: Any) -> None:
     one_of(zeta, get_args(ZetaReading), "zeta", remedy="'printed' is the paper's")
 
 
-def check_allocation(theta: npt.ArrayLike, size: int | None = None) -> Floats:
+def check_allocation(theta: npt.ArrayLike) -> Floats:
     """Return `theta` as shares in (0, 1) that sum to one (a single direction takes all), or raise `InputError`."""
     shares = np.atleast_1d(real_numbers(theta, "theta"))
-    if shares.ndim != 1 or (size is not None and shares.shape != (size,)):
-        raise InputError(f"theta must hold one share for each of the {size} directions, got shape {shares.shape}")
+    if shares.ndim != 1:
+        raise InputError(f"theta must hold one share for each direction, got shape {shares.shape}")
     inside = (shares > 0) & ((shares < 1) | (shares.size == 1))
     if not np.all(inside):
         raise InputError(f"theta must lie inside (0, 1), got {shares[~inside][0]:g}; no precision means infinite noise")
@@ -279,39 +279,37 @@ def noise_ellipses(
     costs: Sequence[NoiseCost],
     ranges: FeatureRanges,
     *,
-    features: tuple[int, int] = (0, 1),
     names: Sequence[str] = (),
     unit: str = "",
 ) -> Figure:
-    r"""Draw each mechanism's noise ellipse around the sensitivity set, for two features."""
+    """Draw each mechanism's noise ellipse around the sensitivity set, for the first two features."""
     import matplotlib.pyplot as plt
 
     from dpbayes.report.plots import COLOURS
 
-    first, second = features
-    if first == second or not all(0 <= i < ranges.size for i in features):
-        raise InputError(f"features must be two different ones of {ranges.size}, got {features}")
-    labels = list(names) or [f"feature {i}" for i in range(ranges.size)]
+    if ranges.size < 2:
+        raise InputError("an ellipse is of two features, and the ranges have one")
+    first, second, *_ = names or ("feature 0", "feature 1")
+    half = ranges.reach[:2]
     figure, axis = plt.subplots(figsize=(5.6, 4.8), layout="constrained")
-    half = ranges.reach
-    corners = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) * half[list(features)]
+    corners = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) * half
     axis.fill(*corners.T, color="#dddddd", zorder=0, label="changes one record can make")
     angle = np.linspace(0, 2 * np.pi, 361)
     circle = np.vstack([np.cos(angle), np.sin(angle)])
     far, allowed = [], max(cost.noise.mu.value for cost in costs)
     for place, cost in enumerate(costs):
-        block = cost.noise.row_cov.matrix()[np.ix_(features, features)] * allowed**2
+        block = cost.noise.row_cov.matrix()[:2, :2] * allowed**2
         curve = np.linalg.cholesky(block) @ circle
-        if np.max(np.abs(curve)) > 20.0 * np.max(half[list(features)]):
+        if np.max(np.abs(curve)) > 20.0 * np.max(half):
             far.append(cost.mechanism)
             continue
         colour, style = COLOURS[place % len(COLOURS)], _STYLES[place % len(_STYLES)]
         axis.plot(*curve, color=colour, linestyle=style, label=cost.mechanism)
     suffix = f" ({unit})" if unit else ""
-    axis.set_xlabel(f"change in {labels[first]}{suffix}")
-    axis.set_ylabel(f"change in {labels[second]}{suffix}")
-    if 0.25 <= half[first] / half[second] <= 4.0:
-        axis.set_aspect(float(half[first] / half[second]))
+    axis.set_xlabel(f"change in {first}{suffix}")
+    axis.set_ylabel(f"change in {second}{suffix}")
+    if 0.25 <= half[0] / half[1] <= 4.0:
+        axis.set_aspect(float(half[0] / half[1]))
     axis.axhline(0, color="#bbbbbb", linewidth=0.6, zorder=0)
     axis.axvline(0, color="#bbbbbb", linewidth=0.6, zorder=0)
     figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)

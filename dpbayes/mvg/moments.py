@@ -164,21 +164,18 @@ class SymmetricGaussian(GaussianCost):
 
     query: MomentQuery
     stddev: float
-    shape: CovarianceLike | None = None
+    shape: Covariance  # over the features
 
     def __post_init__(self) -> None:
         remedy = "calibrate_moments finds it from epsilon and delta"
         object.__setattr__(self, "stddev", positive_finite(self.stddev, "stddev", remedy=remedy))
-        size = self.query.ranges.size
-        shape = Covariance.identity(size) if self.shape is None else as_covariance(self.shape, "shape", size=size)
-        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "shape", as_covariance(self.shape, "shape", size=self.query.ranges.size))
         if not math.isfinite(self.rho):
             raise InputError(f"stddev = {self.stddev!r} is no noise beside a sensitivity this large; {remedy}")
 
     @property
     def row_cov(self) -> Covariance:
         """The shape over all rows of the moment matrix, with a one for the intercept."""
-        assert isinstance(self.shape, Covariance)
         if self.query.intercept is None:
             return self.shape
         matrix = np.eye(self.query.size)
@@ -188,7 +185,6 @@ class SymmetricGaussian(GaussianCost):
     @cached_property
     def mu(self) -> Maximum:
         """Sensitivity over stddev, and whether the sensitivity is attained or an upper bound."""
-        assert self.shape is not None
         found = self.query.sensitivity(self.shape)
         return Maximum(found.value / self.stddev, found.method)
 
@@ -315,9 +311,8 @@ class MomentRelease(Enveloped):
         }
 
     def _body(self) -> dict[str, Any]:
-        ranges, query, shape = self.query.ranges, self.query, self.noise.shape
-        assert isinstance(shape, Covariance)
-        parts = {key: getattr(shape, key) for key in COVARIANCE_PARTS}
+        ranges, query = self.query.ranges, self.query
+        parts = {key: getattr(self.noise.shape, key) for key in COVARIANCE_PARTS}
         return {
             "value": self.value.tolist(),
             "stddev": self.noise.stddev,

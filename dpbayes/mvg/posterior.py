@@ -83,19 +83,16 @@ class Problem:
     """The released numbers with the prior, in the coordinates of the sampler."""
 
     def __init__(self, data: WhitenedMoments, priors: RegressionPriors) -> None:
-        self.data, self.priors = data, priors
-        count = len(data.coordinates.predictors)
-        self.count, self.constant, self.n = count, data.constant, data.n
-        self.stddev = data.stddev
-        self.map = data.coordinates.to_white[:-1, :-1]
-        self.scale = float(data.coordinates.to_white[-1, -1])
-        self.degrees = count + 3.0
+        self.data, self.priors, self.slopes = data, priors, data.slopes
+        self.constant, self.n, self.stddev = data.constant, data.n, data.stddev
+        to_white, moments = data.coordinates.to_white, data.moments
+        self.map, self.scale = to_white[:-1, :-1], float(to_white[-1, -1])
+        self.gram, self.cross, self.square = moments[:-1, :-1], moments[:-1, -1], float(moments[-1, -1])
+        self.count = len(data.coordinates.predictors)
+        self.degrees = self.count + 3.0
         self.shrink = priors.spread / math.sqrt(self.degrees)
-        self.gram, self.cross = data.moments[:-1, :-1], data.moments[:-1, -1]
-        self.square = float(data.moments[-1, -1])
-        self.lower = np.tril_indices(count, -1)
-        self.dimension = 2 * count + len(self.lower[0])
-        self.slopes = data.slopes
+        self.lower = np.tril_indices(self.count, -1)
+        self.dimension = 2 * self.count + len(self.lower[0])
 
     def grams(self, x: Floats) -> tuple[Floats, Floats, Floats]:
         """Return G (N, p, p), the whitened means and the root of the whitened scatter."""
@@ -462,8 +459,8 @@ def coefficient_variances(trace: xr.DataTree, data: WhitenedMoments) -> tuple[Fl
     prior = np.eye(beta.shape[1]) / problem.priors.coefficient**2
     within = np.linalg.inv(precision + prior).mean(axis=0)
     sampling = np.diag(data.coordinates.units @ within @ data.coordinates.units.T)
-    draws = np.concatenate([_flat(trace, "intercept"), _flat(trace, "coefficient")], axis=1)
-    return np.maximum(draws.var(axis=0, ddof=1) - sampling, 0.0), sampling
+    total = data.coordinates.original(beta).var(axis=0, ddof=1)
+    return np.maximum(total - sampling, 0.0), sampling
 
 
 def log_densities(trace: xr.DataTree, data: WhitenedMoments) -> tuple[dict[str, xr.DataArray], xr.DataArray]:
@@ -477,10 +474,8 @@ def log_densities(trace: xr.DataTree, data: WhitenedMoments) -> tuple[dict[str, 
     parts["predictors"] = parts["predictors"] - 2.0 * np.sum(x[:, problem.count : 2 * problem.count], axis=1)
     shape = trace["posterior"]["intercept"].shape
 
-    def named(values: Floats) -> xr.DataArray:
-        return xr.DataArray(values.reshape(shape), dims=("chain", "draw"))
-
-    return {name: named(values) for name, values in parts.items()}, named(likelihood)
+    *prior, last = (xr.DataArray(one.reshape(shape), dims=("chain", "draw")) for one in (*parts.values(), likelihood))
+    return dict(zip(parts, prior, strict=True)), last
 
 
 def _parameters(trace: xr.DataTree, data: WhitenedMoments) -> tuple[Floats, Floats, Floats]:

@@ -136,7 +136,6 @@ def whiten_moments(
         raise InputError("the release has no intercept row; ask for one with MomentQuery(..., intercept=...)")
     if query.ranges.adjacency != "replace-one":
         raise InputError("n must be public for the regression; the release was made under add-remove")
-    assert isinstance(release.noise.shape, Covariance)
     order, names = _chosen(query.features, features, query.ranges.size)
     if len(order) < 2 or type(response) is not int or not -len(order) <= response < len(order):
         raise InputError(

@@ -164,20 +164,15 @@ def load_records(data: Data, beside: Path, *, columns: Sequence[str] | None = No
             raise InputError(f"the unit {data.unit!r} is also a column to release; change it, or leave data.unit out")
     with readable(path):
         schema = lazy.select(names).collect_schema()
-    text = [name for name, kind in schema.items() if not (kind.is_numeric() or kind == pl.Boolean)]
-    if text:
-        with readable(path):
-            some = lazy.limit(1).collect()
-        _require_rows(some, path)
-        raise InputError(
-            f"{path.name} has columns that are no numbers: {', '.join(text)}; code them inside data.ranges"
-        )
-    with readable(path):
+        if text := [name for name, kind in schema.items() if not (kind.is_numeric() or kind == pl.Boolean)]:
+            _require_rows(lazy.limit(1).collect(), path)
+            raise InputError(
+                f"{path.name} has columns that are no numbers: {', '.join(text)}; code them inside data.ranges"
+            )
         numbers = lazy.with_columns(pl.col(names).cast(pl.Float64))
         if data.unit is not None:
             numbers = _bounded(numbers, data, names)
-        records = numbers.select(names).collect()
-    return _require_rows(records, path)
+        return _require_rows(numbers.select(names).collect(), path)
 
 
 def _require_rows(frame: pl.DataFrame, path: Path) -> pl.DataFrame:

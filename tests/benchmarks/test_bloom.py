@@ -71,7 +71,7 @@ def test_calibration(definition):
 
 def test_twenty_filters():
     def call():
-        return filters_loss(n_filters=20, n_bits=1_000_000, flip_prob=0.3).epsilon(1e-3)
+        return filters_loss(n_filters=20, n_bits=1_000_000, flip_prob=0.3).epsilon_bounds(1e-3).upper
 
     report("k = 20, m = 1e6, p = 0.3", *best(call, 1), 10.0)
 

@@ -66,7 +66,7 @@ BOX = FeatureRanges([0.0, 0.0, 1.0], [1.0, 3.0, 2.0], "replace-one")
 
 def test_every_drawn_ellipse_holds_the_box():
     costs = compare_noise(BOX, n=100, epsilon=1.0, delta=1e-5, theta=[0.6, 0.3, 0.1])
-    figure = noise_ellipses(costs, BOX, features=(0, 1), names=("age", "pressure", "x"))
+    figure = noise_ellipses(costs, BOX, names=("age", "pressure", "x"))
     axis = figure.axes[0]
     curves = {line.get_label(): np.array(line.get_data()) for line in axis.lines if line.get_label()[0] != "_"}
     assert set(curves) == {"i.i.d. analytic Gaussian", "exact directional", "optimal directional"}
@@ -76,6 +76,6 @@ def test_every_drawn_ellipse_holds_the_box():
         corner = np.array([1.0, 3.0])
         assert corner @ np.linalg.solve(shape, corner) <= 1 + 1e-9
     assert "paper's bound, equal noise" in axis.get_title(loc="left")
-    with pytest.raises(InputError, match="two different ones"):
-        noise_ellipses(costs, BOX, features=(1, 1))
+    with pytest.raises(InputError, match="of two features"):
+        noise_ellipses(costs, FeatureRanges([0.0], [1.0], "replace-one"))
     plt.close("all")

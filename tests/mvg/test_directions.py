@@ -97,7 +97,7 @@ def test_split_composes_to_the_whole():
         (lambda: check_allocation([0.0, 1.0]), r"inside \(0, 1\), got 0"),
         (lambda: check_allocation([-0.5, 1.5]), r"inside \(0, 1\), got -0.5"),
         (lambda: check_allocation([np.nan, 1.0]), r"inside \(0, 1\), got nan"),
-        (lambda: check_allocation([0.5, 0.5], 3), "one share for each of the 3"),
+        (lambda: check_allocation([[0.5, 0.5]]), r"one share for each direction, got shape \(1, 2\)"),
         (lambda: directional_shape([0.5, 0.5], [[1.0, 1.0], [0.0, 1.0]]), "must be orthonormal"),
         (lambda: directional_shape([0.5, 0.5], np.eye(3)), "directions must have shape"),
         (lambda: paper.binary_allocation(3, [0, 1, 2], 0.9), "some but not all"),

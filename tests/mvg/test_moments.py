@@ -145,7 +145,7 @@ def test_noise_falls_with_n():
 
 def test_real_release_has_the_stated_law():
     query = MomentQuery(FeatureRanges(-np.ones(30), np.ones(30), "replace-one"), n=2, intercept=1.0)
-    noise = SymmetricGaussian(query, 3.0)
+    noise = SymmetricGaussian(query, 3.0, Covariance.identity(30))
     records = np.random.default_rng(1).uniform(-1, 1, (30, 2))
     release = release_moments(records, noise)
     assert release.sampler == "opendp"
@@ -158,7 +158,7 @@ def test_moments_are_those_of_records_inside_the_stated_ranges():
     query = MomentQuery(FeatureRanges([0.0], [1.0], "replace-one"), 2)
     filled = np.array([[900.0, np.nan]])
     for rng in (None, np.random.default_rng(1)):
-        released = release_moments(filled, SymmetricGaussian(query, 1e-9), rng=rng).value
+        released = release_moments(filled, SymmetricGaussian(query, 1e-9, Covariance.identity(1)), rng=rng).value
         # The middle is the centre: moments of 1 - 0.5 and 0.5 - 0.5 over two records.
         np.testing.assert_allclose(released, [[0.125]], atol=1e-7)
 
@@ -232,9 +232,15 @@ def test_an_analyst_regresses_any_named_feature_on_any_others():
         (lambda r: MomentQuery(r, n=0), "n must be a whole number"),
         (lambda r: MomentQuery(r, n=5, intercept=-1.0), "intercept must be positive"),
         (lambda r: MomentQuery(r, n=5).value(np.zeros((2, 4))), "states n = 5 records, but 4"),
-        (lambda r: SymmetricGaussian(MomentQuery(r, n=5), 0.0), "stddev must be positive"),
-        (lambda r: SymmetricGaussian(MomentQuery(r, n=5), 1e-320), "is no noise beside a sensitivity this large"),
-        (lambda r: SymmetricGaussian(MomentQuery(r, n=5), 1e-300), "is no noise beside a sensitivity this large"),
+        (lambda r: SymmetricGaussian(MomentQuery(r, n=5), 0.0, np.eye(2)), "stddev must be positive"),
+        (
+            lambda r: SymmetricGaussian(MomentQuery(r, n=5), 1e-320, np.eye(2)),
+            "is no noise beside a sensitivity this large",
+        ),
+        (
+            lambda r: SymmetricGaussian(MomentQuery(r, n=5), 1e-300, np.eye(2)),
+            "is no noise beside a sensitivity this large",
+        ),
         (lambda r: SymmetricGaussian(MomentQuery(r, n=5), 1.0, np.eye(3)), "must have 2 rows"),
         (lambda r: MomentQuery(r, n=5, features=("x" * 2000, "y")), "name has at most 1,000 characters"),
         (lambda r: calibrate_moments(MomentQuery(r, n=5, intercept=1e200), mu=1.0), "ranges overflow; rescale"),
