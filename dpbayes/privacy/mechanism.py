@@ -17,6 +17,7 @@ from dpbayes.data.tables import Marginal, check_consistent
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts
 from dpbayes.privacy.laws import NoiseLaw, law_named
+from dpbayes.privacy.ledger_cost import Guarantee, delta_in_range
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release, check_unit
 from dpbayes.privacy.rounding import decimal_down, decimal_reading, float_up
 from dpbayes.privacy.sampling import check_drawable, release_values, sampler_name
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from dpbayes.privacy.ledger import Ledger
-    from dpbayes.privacy.ledger_cost import Guarantee
 
 
 class Digested(Protocol):
@@ -69,8 +69,6 @@ def reserve_draw_confirm[R: Digested](
         return draw()
     if rng is not None and not ledger.rehearses:
         raise InputError("a ledger records real releases; pass rng=None, or leave the ledger out of a simulation")
-    from dpbayes.privacy.ledger_cost import delta_in_range
-
     charged = decimal_reading(delta_in_range(delta, "delta"))
     requests = [
         {"mechanism": mechanism, "law": part.law, "sensitivity": part.sensitivity, "adjacency": adjacency}
