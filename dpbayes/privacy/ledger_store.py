@@ -11,7 +11,6 @@ disk, rights or lock a `LedgerError`.
 import contextlib
 import datetime
 import hashlib
-import json
 import os
 import re
 import sqlite3
@@ -24,6 +23,7 @@ from typing import Any
 
 from dpbayes._files import input_file, write_text
 from dpbayes.errors import DamagedFileError, InputError, LedgerError
+from dpbayes.privacy.envelope import canonical_json
 
 SCHEMA_VERSION = 3
 APPLICATION_ID = 0x64504231  # "dPB1"
@@ -96,11 +96,6 @@ def damaged(what: str) -> DamagedFileError:
     return DamagedFileError(f"{what}; {RESTORE}")
 
 
-def canonical(entry: dict[str, Any]) -> str:
-    """Return the canonical JSON of an entry."""
-    return json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-
-
 def chain_digest(previous: str, body: str) -> str:
     """Return the digest of an entry that follows the one with digest `previous`."""
     return hashlib.sha256(_TAG + bytes.fromhex(previous) + b"\n" + body.encode("utf-8", "surrogatepass")).hexdigest()
@@ -109,7 +104,7 @@ def chain_digest(previous: str, body: str) -> str:
 def make_row(previous: str, seq: int, entry: dict[str, Any]) -> Row:
     """Return the row that appends `entry` after the one with digest `previous`, stamped with the time."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
-    body = canonical(entry | {"seq": seq, "time": now})
+    body = canonical_json(entry | {"seq": seq, "time": now})
     if len(body) > _MOST_BYTES:
         raise InputError(f"an entry must stay below {_MOST_BYTES} bytes, got {len(body)}; shorten its text")
     return Row(seq, body, chain_digest(previous, body))
