@@ -37,7 +37,8 @@ _BLOCK = 1 << 14
 class NoiseLaw(ABC):
     """A symmetric noise law of mean 0 with one parameter.
 
-    It `is_discrete` if it lives on the integers, and `is_pure` if its cost is a pure epsilon, not a rho of zCDP.
+    It `is_discrete` if it lives on the integers, and `is_pure` if its cost is a pure epsilon, which an L1 sensitivity
+    decides, not a rho of zCDP, which an L2 sensitivity does.
     """
 
     __slots__ = ()
@@ -47,7 +48,6 @@ class NoiseLaw(ABC):
     parameter: ClassVar[str]  # scale or stddev
     is_discrete: ClassVar[bool]
     is_pure: ClassVar[bool]
-    norm: ClassVar[Literal[1, 2]]  # of the sensitivity that its cost depends on: L1 or L2
     adds_in_squares: ClassVar[bool] = False  # repeated, costs what one with mu^2 = sum (sensitivity / stddev)^2 does
     _remedy: ClassVar[str]
     _loss: ClassVar[str]  # the function of `dpbayes.privacy.losses`
@@ -204,7 +204,6 @@ class PureNoise(NoiseLaw):
 
     parameter: ClassVar[str] = "scale"
     is_pure: ClassVar[bool] = True
-    norm: ClassVar[Literal[1, 2]] = 1
     _remedy: ClassVar[str] = "the scale of the noise is sensitivity / epsilon"
 
     scale: float
@@ -241,7 +240,6 @@ class ConcentratedNoise(NoiseLaw):
 
     parameter: ClassVar[str] = "stddev"
     is_pure: ClassVar[bool] = False
-    norm: ClassVar[Literal[1, 2]] = 2
     _remedy: ClassVar[str] = "under zCDP the stddev of the noise is sensitivity / sqrt(2 rho)"
 
     stddev: float

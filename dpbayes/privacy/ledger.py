@@ -350,12 +350,12 @@ class Ledger:
     def _absorb(self, connection: Any, *, thorough: bool = False) -> None:
         """Verify what was added since the last look, and that what was there is still there."""
         state, known = self._state, len(self._state.digests)
-        count = store.check_schema(connection, self.path, thorough=thorough)
+        count, head = store.check_schema(connection, self.path, thorough=thorough)
         rows = store.read_rows(connection, self.path, max(known - 1, 0))
         if count < known or (known and (not rows or rows[0].digest != state.head)):
             raise damaged(f"{self.path} lost entries that were there before")
         state.absorb(rows[1:] if known else rows)
-        if len(state.digests) != count or state.head != store.read_head(connection):
+        if len(state.digests) != count or state.head != head:
             raise damaged(f"{self.path} does not end at its head: truncated or edited")
 
     def _check_contains(self, head: str, which: str) -> None:

@@ -170,8 +170,8 @@ def transaction(path: Path, *, write: bool, empty: bool = False) -> Iterator[sql
             raise damaged(f"{path} is not an intact ledger (its schema is no text)") from error
 
 
-def check_schema(connection: sqlite3.Connection, path: Path, *, thorough: bool) -> int:
-    """Check the tables and triggers of a ledger (thorough: every page too) and return its number of entries."""
+def check_schema(connection: sqlite3.Connection, path: Path, *, thorough: bool) -> tuple[int, str]:
+    """Check tables and triggers (thorough: every page too); return the number of entries, and the head as text."""
     found = dict(connection.execute("SELECT name, sql FROM sqlite_master LIMIT 100").fetchall())
     if found != _SCHEMA:
         odd = sorted({str(name) for name in set(found) ^ set(_SCHEMA)} or {"changed definitions"})
@@ -180,11 +180,12 @@ def check_schema(connection: sqlite3.Connection, path: Path, *, thorough: bool) 
         verdict = connection.execute("PRAGMA integrity_check(1)").fetchone()
         if verdict != ("ok",):
             raise damaged(f"{path} is corrupt ({_one_line(verdict[0])})")
-    heads = connection.execute("SELECT id, count FROM head LIMIT 2").fetchall()
+    heads = connection.execute("SELECT id, count, CAST(digest AS BLOB) FROM head LIMIT 2").fetchall()
     first, last, count = connection.execute("SELECT min(seq), max(seq), count(*) FROM entry").fetchone()
-    if heads != [(0, count)] or (first, last) != (0, count - 1):
+    if [head[:2] for head in heads] != [(0, count)] or (first, last) != (0, count - 1):
         raise damaged(f"{path} does not hold as many entries as its head says: truncated")
-    return int(count)
+    digest = heads[0][2]
+    return int(count), digest.decode("ascii", "replace") if isinstance(digest, bytes) else ""
 
 
 def read_rows(connection: sqlite3.Connection, path: Path, start: int) -> list[Row]:
@@ -197,12 +198,6 @@ def read_rows(connection: sqlite3.Connection, path: Path, start: int) -> list[Ro
         except (AttributeError, UnicodeDecodeError):
             raise damaged(f"entry {seq!s:.20} of {path} is not text") from None
     return rows
-
-
-def read_head(connection: sqlite3.Connection) -> str:
-    """Return the digest that the head row holds, or an empty string if it is no text."""
-    digest = connection.execute("SELECT CAST(digest AS BLOB) FROM head WHERE id = 0").fetchone()[0]
-    return digest.decode("ascii", "replace") if isinstance(digest, bytes) else ""
 
 
 def append_rows(connection: sqlite3.Connection, rows: list[Row]) -> None:
