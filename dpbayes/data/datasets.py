@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import Floats, whole_number
+from dpbayes._arguments import Floats, generator, whole_number
 from dpbayes.data.domain import Domain, Level
 from dpbayes.data.tables import Marginal
 from dpbayes.errors import InputError
@@ -103,9 +103,7 @@ def patients(n: int, random_state: int | np.random.Generator) -> pl.DataFrame:
     import polars as pl
 
     whole_number(n, "n", remedy="it is the number of patients")
-    if isinstance(random_state, bool) or not isinstance(random_state, (int, np.integer, np.random.Generator)):
-        raise InputError(f"random_state must be an integer or a numpy.random.Generator, got {random_state!r}")
-    rng = np.random.default_rng(random_state)
+    rng = generator(random_state, "random_state")
     age = np.floor(30.0 + 45.0 * rng.beta(1.2, 1.5, n))
     male = (rng.random(n) < 0.49).astype(float)
     years = age - 50.0

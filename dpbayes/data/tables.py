@@ -159,14 +159,10 @@ def _pair(first: Marginal, second: Marginal) -> str:
     return f"tables {' x '.join(first.attributes)} and {' x '.join(second.attributes)}"
 
 
-def declared_domain(frame: Any, names: Sequence[str]) -> Domain:
-    """Return the domain that a frame's column types declare (Enum and Boolean)."""
+def _declared_domain(schema: nw.Schema, names: Sequence[str]) -> Domain:
+    """Return the domain that the types of columns declare (Enum and Boolean)."""
     import narwhals as nw
 
-    frame = as_frame(frame)
-    with hide_values(UNREADABLE):
-        schema = frame.collect_schema()
-    _check_columns(names, schema)
     attributes = []
     for name in names:
         dtype = schema[name]
@@ -232,14 +228,14 @@ def marginals(
         raise InputError(f"attribute_sets must name at least one attribute per table, got {attribute_sets!r}")
     table = as_frame(frame).lazy()
     with hide_values(UNREADABLE):
-        columns = table.collect_schema().names()
+        schema = table.collect_schema()
     wanted = list(dict.fromkeys(name for names in sets for name in names))
-    _check_columns(wanted, columns)
+    _check_columns(wanted, schema)
     if domain is None:
-        domain = declared_domain(frame, wanted)
+        domain = _declared_domain(schema, wanted)
     instance(domain, Domain, "domain", remedy="Domain.from_levels makes one")
     if unit is not None:
-        _check_columns([unit], columns)
+        _check_columns([unit], schema)
         if unit in wanted:
             raise InputError(f"the unit {unit!r} is also an attribute to count; release no table of it")
         table = bounded_rows(table, unit, max_rows_per_unit, _place(table, domain.project(wanted)))

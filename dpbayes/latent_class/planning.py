@@ -31,7 +31,7 @@ from dpbayes.latent_class.design import (
     classes_for,
     n_effects,
 )
-from dpbayes.privacy.adjacency import Adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts
+from dpbayes.privacy.adjacency import Adjacency, sensitivity_of_counts
 from dpbayes.privacy.laws import NoiseLaw, law_named
 from dpbayes.privacy.ledger_cost import Guarantee
 from dpbayes.privacy.mechanism import Part, reserve_draw_confirm
@@ -255,7 +255,7 @@ def release_plan(
     n = exact[0].total
     fixed, pairs = exact[: len(chosen.tables)], exact[len(chosen.tables) :]
     pure = chosen.budget[0] == "epsilon"
-    sensitivity = _sensitivity(pure)
+    sensitivity = sensitivity_of_counts(_ADJACENCY, pure=pure)
     parts = [Part(law, sensitivity) for law in chosen.laws]
     if chosen.selection is not None and chosen.chosen_law is not None:
         rounds = chosen.selection.n_chosen
@@ -284,11 +284,7 @@ def release_plan(
 def _spending(name: str, part: Fraction) -> NoiseLaw:
     """Return the law of least noise for a part of the budget, under replace-one."""
     law = law_named("two-sided-geometric" if name == "epsilon" else "discrete-gaussian")
-    return law.spending(part, sensitivity=_sensitivity(law.is_pure))
-
-
-def _sensitivity(pure: bool) -> float:
-    return (l1_sensitivity_of_counts if pure else l2_sensitivity_of_counts)(_ADJACENCY)
+    return law.spending(part, sensitivity=sensitivity_of_counts(_ADJACENCY, pure=law.is_pure))
 
 
 def _fixed(domain: Domain, sets: Sequence[tuple[str, ...]], total: Fraction, name: str, n_records: int) -> Plan:

@@ -54,3 +54,8 @@ def l2_sensitivity_of_counts(adjacency: Adjacency) -> float:
     """
     # The double nearest to sqrt(2) lies above it: its square exceeds 2.
     return math.sqrt(2.0) if check_adjacency(adjacency) == "replace-one" else 1.0
+
+
+def sensitivity_of_counts(adjacency: Adjacency, *, pure: bool) -> float:
+    """Return the largest change of one table in the norm that decides: L1 for a pure epsilon, L2 for zCDP."""
+    return l1_sensitivity_of_counts(adjacency) if pure else l2_sensitivity_of_counts(adjacency)

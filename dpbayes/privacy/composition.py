@@ -12,7 +12,7 @@ greatest convex minorant of the exact values lowered by the interpolation gap. B
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 
 import numpy as np
 
@@ -324,7 +324,7 @@ def lattice_sum(parts: Sequence[tuple[np.ndarray, int]], *, first: int) -> Latti
     for folded, count in parts:
         spectrum = np.fft.rfft(folded)
         bound = np.abs(spectrum) + stage
-        product = product * _power(spectrum, count)
+        product = product * _power(spectrum, count, np.multiply)
         log_bound = log_bound + count * np.log(bound)
         growth = growth + count * (stage + 6 * UNIT) / bound
     # The forward error is known coefficient by coefficient, the inverse transform's from the whole spectrum.
@@ -391,17 +391,13 @@ def _wrapped(
     return total
 
 
-def _power(base: np.ndarray, count: int) -> np.ndarray:
-    """Raise `base` to the `count` by repeated squaring: relative error count - 1 product roundings."""
-    result: np.ndarray | None = None
-    while count:
-        if count & 1:
-            result = base if result is None else result * base
-        count >>= 1
-        if count:
-            base = base * base
-    assert result is not None
-    return result
+def _power[T](base: T, count: int, times: Callable[[T, T], T]) -> T:
+    """Raise `base` to the `count` by repeated squaring: in floating point, count - 1 roundings of `times`."""
+    half, odd = divmod(count, 2)
+    if not half:
+        return base
+    power = _power(times(base, base), half, times)
+    return times(power, base) if odd else power
 
 
 _SIZE = 1 << 20
@@ -542,14 +538,10 @@ class ComposedLoss:
 
     def join(self, other: "ComposedLoss") -> "ComposedLoss":
         """Sum of this and another, independent; a law that occurs in both is counted together."""
-        merged = list(self.parts)
-        for law, times in other.parts:
-            same = next((i for i, (mine, _) in enumerate(merged) if mine is law), None)
-            if same is None:
-                merged.append((law, times))
-            else:
-                merged[same] = (law, merged[same][1] + times)
-        return ComposedLoss(tuple(merged))
+        merged: dict[int, tuple[LossLaw, int]] = {}
+        for law, times in (*self.parts, *other.parts):
+            merged[id(law)] = law, times + merged.get(id(law), (law, 0))[1]
+        return ComposedLoss(tuple(merged.values()))
 
     @cached_property
     def infinite(self) -> Bounds:
@@ -680,23 +672,13 @@ def enumerate_sum(parts: tuple[tuple[LossLaw, int], ...]) -> LossLaw | None:
     # Products of masses below the smallest double would vanish without a trace.
     if sum(count * -np.log(law.mass.min()) for law, count in parts if law.mass.size) > 600.0:
         return None
-    total: LossLaw | None = LossLaw(np.zeros(1), np.ones(1))
-    for law, count in parts:
-        power: LossLaw | None = law
-        while count and total is not None and power is not None:
-            if count & 1:
-                total = _add(total, power)
-            count >>= 1
-            if count:
-                power = _add(power, power)
-        if count or total is None:
-            return None
-    return total
+    laws: list[tuple[LossLaw | None, int]] = list(parts)
+    return reduce(_add, [_power(law, count, _add) for law, count in laws])
 
 
-def _add(one: LossLaw, other: LossLaw) -> LossLaw | None:
-    """Law of the sum of two independent losses, equal totals merged; None when there are too many."""
-    if one.loss.size * other.loss.size > _PAIRS:
+def _add(one: LossLaw | None, other: LossLaw | None) -> LossLaw | None:
+    """Law of the sum of two independent losses, equal totals merged; None when there are too many, or of None."""
+    if one is None or other is None or one.loss.size * other.loss.size > _PAIRS:
         return None
     loss = np.add.outer(one.loss, other.loss).ravel()
     mass = np.multiply.outer(one.mass, other.mass).ravel()

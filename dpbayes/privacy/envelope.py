@@ -98,10 +98,14 @@ class Enveloped:
         return built
 
 
+def canonical_json(record: dict[str, Any]) -> str:
+    """Return the one JSON text of a record that digests are taken of: sorted keys, no spaces, ASCII, no NaN."""
+    return json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
 def record_digest(record: dict[str, Any]) -> str:
-    """Return the SHA-256 of the canonical JSON of a record: sorted keys, no spaces, ASCII, no NaN."""
-    canonical = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    """Return the SHA-256 of the canonical JSON of a record."""
+    return hashlib.sha256(canonical_json(record).encode()).hexdigest()
 
 
 def expect(data: Any, keys: str, what: str) -> dict[str, Any]:

@@ -18,16 +18,15 @@ import numpy.typing as npt
 from dpbayes._arguments import Floats, Ints, number, one_of, positive_finite, probability_below_one, shown
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
+from dpbayes.privacy.curves import GaussianLoss, gaussian_epsilon, gaussian_stddev, zcdp_epsilon, zcdp_rho
 from dpbayes.privacy.rounding import float_down, float_up, suffix_sums
 
 _SENSITIVITY = "it is the largest change between neighbours, in the unit of the released values"
 _COST = "it is the cost of the one release that this noise protects"
 _MASS = "it is the probability outside the radius"
 _LOG_SQRT_TAU = 0.5 * math.log(2.0 * math.pi)
-# On its own side of the crossing at sigma = 1 / sqrt(2 pi) either theta series has terms of at most exp(-pi k^2), and
-# the k = 4 term is below 1e-20 of the k = 1 term: three terms are exact in double precision.
-_THETA_TERMS = (1, 2, 3)
-_THETA_CROSSING = 1.0 / math.sqrt(2.0 * math.pi)
+# From this sigma on, sums over the integers are Gaussian integrals: they differ by exp(-2 pi^2 sigma^2) (Poisson).
+_SMOOTH = 1.6
 # The relative error that the closed-form Gaussian curve allows itself; added on the safe side.
 _CURVE_ERROR = 1e-12
 # Up to this sigma a discrete Gaussian's tail is summed; above it Euler and Maclaurin's series has 13 digits.
@@ -38,7 +37,8 @@ _BLOCK = 1 << 14
 class NoiseLaw(ABC):
     """A symmetric noise law of mean 0 with one parameter.
 
-    It `is_discrete` if it lives on the integers, and `is_pure` if its cost is a pure epsilon, not a rho of zCDP.
+    It `is_discrete` if it lives on the integers, and `is_pure` if its cost is a pure epsilon, which an L1 sensitivity
+    decides, not a rho of zCDP, which an L2 sensitivity does.
     """
 
     __slots__ = ()
@@ -48,7 +48,6 @@ class NoiseLaw(ABC):
     parameter: ClassVar[str]  # scale or stddev
     is_discrete: ClassVar[bool]
     is_pure: ClassVar[bool]
-    norm: ClassVar[Literal[1, 2]]  # of the sensitivity that its cost depends on: L1 or L2
     adds_in_squares: ClassVar[bool] = False  # repeated, costs what one with mu^2 = sum (sensitivity / stddev)^2 does
     _remedy: ClassVar[str]
     _loss: ClassVar[str]  # the function of `dpbayes.privacy.losses`
@@ -205,7 +204,6 @@ class PureNoise(NoiseLaw):
 
     parameter: ClassVar[str] = "scale"
     is_pure: ClassVar[bool] = True
-    norm: ClassVar[Literal[1, 2]] = 1
     _remedy: ClassVar[str] = "the scale of the noise is sensitivity / epsilon"
 
     scale: float
@@ -242,7 +240,6 @@ class ConcentratedNoise(NoiseLaw):
 
     parameter: ClassVar[str] = "stddev"
     is_pure: ClassVar[bool] = False
-    norm: ClassVar[Literal[1, 2]] = 2
     _remedy: ClassVar[str] = "under zCDP the stddev of the noise is sensitivity / sqrt(2 rho)"
 
     stddev: float
@@ -408,24 +405,19 @@ class DiscreteGaussian(ConcentratedNoise):
     @classmethod
     def from_epsilon(cls, epsilon: float, *, delta: float, sensitivity: float) -> Self:
         """Return a law that is (epsilon, delta)-DP by way of zCDP, which bounds a change in any direction."""
-        from dpbayes.privacy.curves import zcdp_rho
-
         return cls.from_rho(zcdp_rho(epsilon, delta), sensitivity=sensitivity)
 
     def epsilon(self, *, delta: float, sensitivity: float) -> float:
         """Return an epsilon of one release at `delta` by way of zCDP; an upper bound in any dimension."""
-        from dpbayes.privacy.curves import zcdp_epsilon
-
         return zcdp_epsilon(self.rho(sensitivity=sensitivity), delta)
 
     @property
     def variance(self) -> float:
         """The exact variance: below stddev^2, and 2 exp(-1 / (2 stddev^2)) as stddev goes to 0."""
-        terms, moment = self._theta
-        if self.stddev < _THETA_CROSSING:
-            return moment / (1.0 + 2.0 * sum(terms))
-        curvature = (2.0 * math.pi * self.stddev) ** 2 * moment if terms[0] > 0 else 0.0
-        return self.stddev * self.stddev * (1.0 - curvature / (1.0 + 2.0 * sum(terms)))
+        if self.stddev >= _SMOOTH:
+            return self.stddev * self.stddev
+        weights = self._weights
+        return 2.0 * sum(k * k * weight for k, weight in enumerate(weights, 1)) / (1.0 + 2.0 * sum(weights))
 
     @property
     def mean_magnitude(self) -> float:
@@ -437,20 +429,15 @@ class DiscreteGaussian(ConcentratedNoise):
         return float(2.0 * (x * np.exp(self.log_prob(x))).sum())
 
     @property
-    def _theta(self) -> tuple[list[float], float]:
-        """The series of the normalizer on this side of the crossing, and twice the sum of its terms by k^2."""
-        sigma = self.stddev
-        # exp(-k^2 / 2 sigma^2) or exp(-2 pi^2 sigma^2 k^2); the ends keep the squares below overflow.
-        low = sigma < _THETA_CROSSING
-        rate = 0.5 / max(sigma, 1e-3) ** 2 if low else 2.0 * (math.pi * min(sigma, 1e3)) ** 2
-        terms = [math.exp(-rate * k * k) for k in _THETA_TERMS]
-        return terms, 2.0 * sum(k * k * term for k, term in zip(_THETA_TERMS, terms, strict=True))
+    def _weights(self) -> list[float]:
+        """exp(-k^2 / 2 sigma^2) at k = 1, 2, ... of a sigma below `_SMOOTH`; 1e-3 keeps the squares below overflow."""
+        return [math.exp(-0.5 * (k / max(self.stddev, 1e-3)) ** 2) for k in range(1, 16)]
 
     @property
     def _log_peak(self) -> float:
-        series = math.log1p(2.0 * sum(self._theta[0]))
         # log sigma + log sqrt(2 pi), since the product overflows for the largest doubles.
-        return -series if self.stddev < _THETA_CROSSING else -(math.log(self.stddev) + _LOG_SQRT_TAU + series)
+        is_smooth = self.stddev >= _SMOOTH
+        return -(math.log(self.stddev) + _LOG_SQRT_TAU) if is_smooth else -math.log1p(2.0 * sum(self._weights))
 
     def _upper(self, t: Floats) -> Floats:
         # A sum, or from sigma = 1,000 on its series by Euler and Maclaurin's midpoint formula: with a = m - 1/2,
@@ -508,23 +495,17 @@ class Gaussian(ConcentratedNoise):
         """Return the privacy loss, in closed form."""
         if adjacency is not None:
             check_adjacency(adjacency)
-        from dpbayes.privacy.curves import GaussianLoss
-
         return GaussianLoss(float_up(_change(sensitivity) / Fraction(self.stddev)))
 
     @classmethod
     def from_epsilon(cls, epsilon: float, *, delta: float, sensitivity: float) -> Self:
         """Return the law with the least noise that is (epsilon, delta)-DP, by the exact curve, plus its 1e-12."""
-        cost = number(epsilon, "epsilon"), number(delta, "delta")
-        from dpbayes.privacy.curves import gaussian_stddev
-
-        return cls(gaussian_stddev(number(sensitivity, "sensitivity"), *cost) * (1.0 + _CURVE_ERROR))
+        given = number(sensitivity, "sensitivity"), number(epsilon, "epsilon"), number(delta, "delta")
+        return cls(gaussian_stddev(*given) * (1.0 + _CURVE_ERROR))
 
     def epsilon(self, *, delta: float, sensitivity: float) -> float:
         """Return the smallest epsilon of one release at `delta`, by the exact curve."""
         mu = float_up(_change(sensitivity) / Fraction(self.stddev))
-        from dpbayes.privacy.curves import gaussian_epsilon
-
         return gaussian_epsilon(mu, number(delta, "delta")) * (1.0 + _CURVE_ERROR)
 
     @property

@@ -28,9 +28,10 @@ from dpbayes._html import html_table
 from dpbayes.errors import BudgetExceededError, DPBayesError, InputError
 from dpbayes.privacy import ledger_store as store
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
+from dpbayes.privacy.envelope import canonical_json
 from dpbayes.privacy.laws import NoiseLaw
 from dpbayes.privacy.ledger_cost import Cost, Guarantee, Spending, delta_in_range, law_from_dict
-from dpbayes.privacy.ledger_store import GENESIS, SCHEMA_VERSION, TURNS, Row, canonical, chain_digest, damaged, make_row
+from dpbayes.privacy.ledger_store import GENESIS, SCHEMA_VERSION, TURNS, Row, chain_digest, damaged, make_row
 from dpbayes.privacy.rounding import decimal_down, decimal_reading, float_down, float_up_or_decimal, nearest_float
 
 Composition = Literal["basic", "tight"]
@@ -349,12 +350,12 @@ class Ledger:
     def _absorb(self, connection: Any, *, thorough: bool = False) -> None:
         """Verify what was added since the last look, and that what was there is still there."""
         state, known = self._state, len(self._state.digests)
-        count = store.check_schema(connection, self.path, thorough=thorough)
+        count, head = store.check_schema(connection, self.path, thorough=thorough)
         rows = store.read_rows(connection, self.path, max(known - 1, 0))
         if count < known or (known and (not rows or rows[0].digest != state.head)):
             raise damaged(f"{self.path} lost entries that were there before")
         state.absorb(rows[1:] if known else rows)
-        if len(state.digests) != count or state.head != store.read_head(connection):
+        if len(state.digests) != count or state.head != head:
             raise damaged(f"{self.path} does not end at its head: truncated or edited")
 
     def _check_contains(self, head: str, which: str) -> None:
@@ -596,7 +597,7 @@ def public_text(value: Any, name: str, *, most: int = 500) -> str:
 def _parse_entry(body: str) -> dict[str, Any]:
     """Return the entry that a canonical body holds, with exactly the keys of its kind."""
     entry = json.loads(body)
-    if not isinstance(entry, dict) or entry.get("kind") not in _KEYS or canonical(entry) != body:
+    if not isinstance(entry, dict) or entry.get("kind") not in _KEYS or canonical_json(entry) != body:
         raise InputError("it is not canonical JSON of a known kind")
     if set(entry) != set(_KEYS[entry["kind"]].split()):
         raise InputError(f"a {entry['kind']} entry has the wrong keys {sorted(entry)}")

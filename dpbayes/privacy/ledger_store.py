@@ -11,7 +11,6 @@ disk, rights or lock a `LedgerError`.
 import contextlib
 import datetime
 import hashlib
-import json
 import os
 import re
 import sqlite3
@@ -24,6 +23,7 @@ from typing import Any
 
 from dpbayes._files import input_file, write_text
 from dpbayes.errors import DamagedFileError, InputError, LedgerError
+from dpbayes.privacy.envelope import canonical_json
 
 SCHEMA_VERSION = 3
 APPLICATION_ID = 0x64504231  # "dPB1"
@@ -96,11 +96,6 @@ def damaged(what: str) -> DamagedFileError:
     return DamagedFileError(f"{what}; {RESTORE}")
 
 
-def canonical(entry: dict[str, Any]) -> str:
-    """Return the canonical JSON of an entry."""
-    return json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-
-
 def chain_digest(previous: str, body: str) -> str:
     """Return the digest of an entry that follows the one with digest `previous`."""
     return hashlib.sha256(_TAG + bytes.fromhex(previous) + b"\n" + body.encode("utf-8", "surrogatepass")).hexdigest()
@@ -109,7 +104,7 @@ def chain_digest(previous: str, body: str) -> str:
 def make_row(previous: str, seq: int, entry: dict[str, Any]) -> Row:
     """Return the row that appends `entry` after the one with digest `previous`, stamped with the time."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
-    body = canonical(entry | {"seq": seq, "time": now})
+    body = canonical_json(entry | {"seq": seq, "time": now})
     if len(body) > _MOST_BYTES:
         raise InputError(f"an entry must stay below {_MOST_BYTES} bytes, got {len(body)}; shorten its text")
     return Row(seq, body, chain_digest(previous, body))
@@ -175,8 +170,8 @@ def transaction(path: Path, *, write: bool, empty: bool = False) -> Iterator[sql
             raise damaged(f"{path} is not an intact ledger (its schema is no text)") from error
 
 
-def check_schema(connection: sqlite3.Connection, path: Path, *, thorough: bool) -> int:
-    """Check the tables and triggers of a ledger (thorough: every page too) and return its number of entries."""
+def check_schema(connection: sqlite3.Connection, path: Path, *, thorough: bool) -> tuple[int, str]:
+    """Check tables and triggers (thorough: every page too); return the number of entries, and the head as text."""
     found = dict(connection.execute("SELECT name, sql FROM sqlite_master LIMIT 100").fetchall())
     if found != _SCHEMA:
         odd = sorted({str(name) for name in set(found) ^ set(_SCHEMA)} or {"changed definitions"})
@@ -185,11 +180,12 @@ def check_schema(connection: sqlite3.Connection, path: Path, *, thorough: bool) 
         verdict = connection.execute("PRAGMA integrity_check(1)").fetchone()
         if verdict != ("ok",):
             raise damaged(f"{path} is corrupt ({_one_line(verdict[0])})")
-    heads = connection.execute("SELECT id, count FROM head LIMIT 2").fetchall()
+    heads = connection.execute("SELECT id, count, CAST(digest AS BLOB) FROM head LIMIT 2").fetchall()
     first, last, count = connection.execute("SELECT min(seq), max(seq), count(*) FROM entry").fetchone()
-    if heads != [(0, count)] or (first, last) != (0, count - 1):
+    if [head[:2] for head in heads] != [(0, count)] or (first, last) != (0, count - 1):
         raise damaged(f"{path} does not hold as many entries as its head says: truncated")
-    return int(count)
+    digest = heads[0][2]
+    return int(count), digest.decode("ascii", "replace") if isinstance(digest, bytes) else ""
 
 
 def read_rows(connection: sqlite3.Connection, path: Path, start: int) -> list[Row]:
@@ -202,12 +198,6 @@ def read_rows(connection: sqlite3.Connection, path: Path, start: int) -> list[Ro
         except (AttributeError, UnicodeDecodeError):
             raise damaged(f"entry {seq!s:.20} of {path} is not text") from None
     return rows
-
-
-def read_head(connection: sqlite3.Connection) -> str:
-    """Return the digest that the head row holds, or an empty string if it is no text."""
-    digest = connection.execute("SELECT CAST(digest AS BLOB) FROM head WHERE id = 0").fetchone()[0]
-    return digest.decode("ascii", "replace") if isinstance(digest, bytes) else ""
 
 
 def append_rows(connection: sqlite3.Connection, rows: list[Row]) -> None:

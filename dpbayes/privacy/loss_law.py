@@ -6,13 +6,11 @@ produce counted as infinite loss. The sum has no negative term, so it keeps its 
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-
-from dpbayes.privacy.rounding import suffix_sums
 
 # Unit roundoff of a double: every elementary operation has relative error at most this.
 UNIT = 2.0**-53
@@ -49,13 +47,6 @@ class LossLaw:
     ceiling: float = -np.inf  # the largest of those
     log_error: float = 0.0  # bound on the error of the logarithm of each mass
     shift: float = 0.0  # bound on the error of each loss
-
-    @cached_property
-    def _tails(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sums over outcomes from each positive loss up: mass, and mass times exp(-loss)."""
-        start = int(np.searchsorted(self.loss, 0.0, side="right"))
-        mass, loss = self.mass[start:], self.loss[start:]
-        return suffix_sums(mass), suffix_sums(mass * np.exp(-loss))
 
     @property
     def largest(self) -> float:
@@ -98,57 +89,31 @@ class LossLaw:
         if delta == 0.0:
             return Bounds(max(0.0, self.highest - self.shift), max(0.0, top))
         # Solved with the errors on either side; then each end moves outward until the certified curve agrees.
-        solve = self._quantile if tail else self._solve
         relative, shift = self._slack(0.0)
         factor = float(np.exp(relative))
-        upper = solve((delta - self.missing - self.underflow) / factor) + shift
+        upper = self._solve((delta - self.missing - self.underflow) / factor, tail=tail) + shift
         # At an atom the tail jumps: the certified point lies just below it.
-        lower = float(np.nextafter(solve(min(1.0, delta * factor)), -np.inf)) - shift
+        lower = float(np.nextafter(self._solve(min(1.0, delta * factor), tail=tail), -np.inf)) - shift
         upper = outward(upper, +1, self.largest + 1.0, lambda e: self.bounds(e, tail=tail).upper <= delta)
         lower = outward(lower, -1, 0.0, lambda e: self.bounds(e, tail=tail).lower >= delta)
         return Bounds(lower, max(0.0, min(top, upper)))
 
-    def _solve(self, delta: float) -> float:
-        """Epsilon where the computed curve reaches `delta`; 0 when it starts below, infinite when it never does."""
+    def _solve(self, delta: float, *, tail: bool) -> float:
+        """Point where the computed curve, or tail, comes down to `delta`; 0 when it starts below, infinite if never."""
         if delta < self.infinite:
             return np.inf
-        if self.value(0.0) <= delta:
+        if self.value(0.0, tail=tail) <= delta:
             return 0.0
         start = int(np.searchsorted(self.loss, 0.0, side="right"))
-        loss = self.loss[start:]
-        tail_p, tail_q = self._tails
-        # On the segment that ends at loss[j] the curve is infinite + tail_p[j] - exp(epsilon) tail_q[j].
-        with np.errstate(over="ignore", invalid="ignore"):
-            knots = self.infinite + tail_p - np.exp(np.minimum(loss, 700.0)) * tail_q
-        segment = int(np.clip(np.searchsorted(-knots, -delta), 0, loss.size - 1))
-        epsilon = float(loss[segment - 1]) if segment else 0.0
-        for _ in range(100):
-            above = int(np.searchsorted(self.loss, epsilon, side="right"))
-            shrink = self.mass[above:] * np.exp(epsilon - self.loss[above:])
-            slope = float(np.sum(shrink))
-            if slope == 0.0:
-                # Flat as far as exp reaches: go on where it reaches the next loss.
-                ahead = float(self.loss[above]) - 700.0 if above < self.loss.size else epsilon
-                if ahead <= epsilon:
-                    return min(epsilon, self.largest)
-                epsilon = ahead
-                continue
-            # Newton in exp(epsilon), exact on a segment; the curve is convex there, so it never passes the root twice.
-            step = float(np.log1p(max((self.value(epsilon) - delta) / slope, -0.999)))
-            epsilon = min(max(epsilon + step, 0.0), self.largest)
-            if abs(step) <= 2 * UNIT * max(epsilon, UNIT):
-                break
-        return epsilon
-
-    def _quantile(self, delta: float) -> float:
-        """Smallest loss that the computed tail exceeds with mass at most `delta`; 0 when that is negative."""
-        if delta < self.infinite:
-            return np.inf
-        if self.value(0.0, tail=True) <= delta:
-            return 0.0
-        start = int(np.searchsorted(self.loss, 0.0, side="right"))
-        above = np.append(self._tails[0][1:], 0.0) + self.infinite
-        return float(self.loss[start:][int(np.searchsorted(-above, -delta))])
+        indices = range(self.loss.size)
+        first = bisect_left(indices, True, start, key=lambda k: self.value(float(self.loss[k]), tail=tail) <= delta)
+        end = float(self.loss[first])
+        if tail:
+            return end
+        # From the loss before up to this one the curve is value(end) + slope (1 - exp(epsilon - end)).
+        slope = float(np.sum(self.mass[first:] * np.exp(end - self.loss[first:])))
+        root = end + math.log1p(max((self.value(end) - delta) / slope, UNIT - 1.0))
+        return max(root, float(self.loss[first - 1]) if first > start else 0.0)
 
 
 def last_where(low: float, high: float, holds: Callable[[float], bool]) -> float:

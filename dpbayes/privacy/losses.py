@@ -91,8 +91,9 @@ class PrivacyLoss:
     def _worse(self, read: Callable[[ComposedLoss], Bounds]) -> Bounds:
         """Read both directions and return the bounds of the larger number."""
         laws = [self.forward] if self.forward is self.backward else [self.forward, self.backward]
-        upper = worse([read(law) for law in laws])
-        return upper if self.below is None else Bounds(self.below._worse(read).lower, upper.upper)
+        found = [read(law) for law in laws]
+        lower = max(bounds.lower for bounds in found) if self.below is None else self.below._worse(read).lower
+        return Bounds(lower, max(bounds.upper for bounds in found))
 
     def delta_bounds(self, epsilon: float) -> Bounds:
         """Return certified bounds of the hockey-stick divergence at any real `epsilon`, the larger of both directions.
@@ -200,13 +201,9 @@ def _direction_law(loss: np.ndarray, log_mass: np.ndarray, log_error: float, sid
     mass = np.exp(log_mass)
     at_infinity = float(np.sum(mass[loss == np.inf]))
     possible = np.isfinite(loss) & (log_mass > -np.inf)
-    ceiling = float(np.max(loss, where=possible, initial=-np.inf))
-    listed = possible & (mass > _UNDERFLOW)
-    underflow = 2 * _UNDERFLOW * int(np.count_nonzero(possible & ~listed))
-    loss, mass = loss[listed], mass[listed]
-    order = np.argsort(loss, kind="stable")
-    loss, mass = loss[order], mass[order]
-    excess = float(np.sum(mass)) + at_infinity - 1.0
+    order = np.argsort(loss[possible], kind="stable")
+    law = _listed(loss[possible][order], mass[possible][order], log_error=log_error + 2.0**-50, shift=2 * log_error)
+    excess = float(np.sum(law.mass)) + at_infinity - 1.0
     allowed = np.expm1(log_error) + 2.0**-44
     if excess > allowed:
         raise InputError(
@@ -214,16 +211,8 @@ def _direction_law(loss: np.ndarray, log_mass: np.ndarray, log_error: float, sid
             "normalize them, or state how exact they are with log_error="
         )
     missing = -excess if excess < -allowed else 0.0
-    shift = 2 * log_error + 2.0**-52 * float(np.max(np.abs(loss), initial=max(0.0, ceiling)))
-    log_error += 2.0**-50
-    return LossLaw(
-        loss, mass, at_infinity, missing, underflow=underflow, ceiling=ceiling, log_error=log_error, shift=shift
-    )
-
-
-def worse(bounds: list[Bounds]) -> Bounds:
-    """Return the ends of the larger of several bounded numbers."""
-    return Bounds(max(b.lower for b in bounds), max(b.upper for b in bounds))
+    magnitude = float(np.max(np.abs(law.loss), initial=max(0.0, law.highest)))
+    return replace(law, infinite=at_infinity, missing=missing, shift=law.shift + 2.0**-52 * magnitude)
 
 
 def _probability(delta: Any) -> float:
@@ -250,7 +239,7 @@ def lattice_law(rate: float, move: int, most: float) -> LossLaw:
     t = np.arange(move, -1, -1)
     inside = np.where((t > 0) & (t < move), -np.expm1(-rate), 1.0)
     mass = inside * np.exp(-t * rate) / (1 + np.exp(-rate))
-    return _listed((move - 2 * t) * rate, mass, largest=most, shift=2e-15 * most)
+    return _listed((move - 2 * t) * rate, mass, log_error=_error_up_to(most), shift=2e-15 * most)
 
 
 def discrete_gaussian_loss(stddev: float, *, sensitivity: int = 1, adjacency: Adjacency | None = None) -> PrivacyLoss:
@@ -290,9 +279,8 @@ def laplace_loss(
     merged = np.concatenate([ends[:1], _interval(gap[1:-1] - half, step), ends[1:]])
     merged[0] += _interval(gap[0] - half, half)
     merged[-2] += _interval(0.0, half)
-    above, below = (
-        symmetric(_listed(a - gap, mass, largest=a, shift=4e-15 * a), adjacency) for mass in (split, merged)
-    )
+    error = {"log_error": _error_up_to(a), "shift": 4e-15 * a}
+    above, below = (symmetric(_listed(a - gap, mass, **error), adjacency) for mass in (split, merged))
     return replace(above, below=below)
 
 
@@ -357,19 +345,17 @@ def symmetric(law: LossLaw, adjacency: Adjacency | None) -> PrivacyLoss:
     return PrivacyLoss(total, total, adjacency)
 
 
-def _listed(loss: np.ndarray, mass: np.ndarray, *, largest: float, shift: float) -> LossLaw:
-    """Law without the masses at which doubles end, which are counted as underflow; losses ascend up to `largest`."""
+def _listed(loss: np.ndarray, mass: np.ndarray, *, log_error: float, shift: float) -> LossLaw:
+    """Law of ascending losses without the masses at which doubles end, which are counted as underflow."""
     keep = mass > _UNDERFLOW
     dropped = loss[~keep]
-    return LossLaw(
-        loss[keep],
-        mass[keep],
-        underflow=2 * _UNDERFLOW * dropped.size,
-        ceiling=float(dropped.max(initial=-np.inf)),
-        # Of masses exp(-x): beyond 1e3 there is none left.
-        log_error=_ROUNDING * (1 + min(largest, 1e3)),
-        shift=shift,
-    )
+    underflow, ceiling = 2 * _UNDERFLOW * dropped.size, float(dropped.max(initial=-np.inf))
+    return LossLaw(loss[keep], mass[keep], underflow=underflow, ceiling=ceiling, log_error=log_error, shift=shift)
+
+
+def _error_up_to(largest: float) -> float:
+    """Error of the logarithm of masses exp(-x), x up to `largest`: beyond 1e3 there is none left."""
+    return _ROUNDING * (1 + min(largest, 1e3))
 
 
 def _ratio(

@@ -15,8 +15,9 @@ from dpbayes._arguments import finite, instance, ordered, positive_finite, shown
 from dpbayes.data.domain import Domain
 from dpbayes.data.tables import Marginal, check_consistent
 from dpbayes.errors import InputError
-from dpbayes.privacy.adjacency import Adjacency, check_adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts
+from dpbayes.privacy.adjacency import Adjacency, check_adjacency, sensitivity_of_counts
 from dpbayes.privacy.laws import NoiseLaw, law_named
+from dpbayes.privacy.ledger_cost import Guarantee, delta_in_range
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release, check_unit
 from dpbayes.privacy.rounding import decimal_down, decimal_reading, float_up
 from dpbayes.privacy.sampling import check_drawable, release_values, sampler_name
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from dpbayes.privacy.ledger import Ledger
-    from dpbayes.privacy.ledger_cost import Guarantee
 
 
 class Digested(Protocol):
@@ -69,8 +69,6 @@ def reserve_draw_confirm[R: Digested](
         return draw()
     if rng is not None and not ledger.rehearses:
         raise InputError("a ledger records real releases; pass rng=None, or leave the ledger out of a simulation")
-    from dpbayes.privacy.ledger_cost import delta_in_range
-
     charged = decimal_reading(delta_in_range(delta, "delta"))
     requests = [
         {"mechanism": mechanism, "law": part.law, "sensitivity": part.sensitivity, "adjacency": adjacency}
@@ -187,7 +185,7 @@ def release_tables(
     weights = split_budget(1, shares, len(tables), name="epsilon" if family.is_pure else "rho")
     check_unit(protected_unit, max_rows_per_unit)
     n, rows = _check_rows(tables, adjacency, max_rows_per_unit), max_rows_per_unit
-    per_row = l1_sensitivity_of_counts(adjacency) if family.norm == 1 else l2_sensitivity_of_counts(adjacency)
+    per_row = sensitivity_of_counts(adjacency, pure=family.is_pure)
     sensitivity = per_row if rows == 1 else float_up(rows * Fraction(per_row))
     # Of every table, and of n where it is confidential: sensitivity, part of the budget, law, stated epsilon.
     spent = [(sensitivity, (budget - for_n) * weight) for weight in weights] + ([(rows, for_n)] if for_n else [])

@@ -262,12 +262,17 @@ def _sources(release: Release) -> list[_Source]:
 
 @dataclass(frozen=True, eq=False)
 class _Overlap:
-    """A part T that several sources measure: which, and the variance of each one's measurement."""
+    """A part T that several sources measure: which, and the precision of each one's measurement, 1 / variance."""
 
     names: tuple[str, ...]
     members: tuple[int, ...]
-    variances: Floats
+    precisions: Floats
     dof: int
+
+    @property
+    def shares(self) -> Floats:
+        """Weight of each in the mean; 1 minus it is its share of the variance of its difference from the others."""
+        return self.precisions / self.precisions.sum()
 
 
 def _overlaps(sources: list[_Source]) -> list[_Overlap]:
@@ -285,8 +290,8 @@ def _overlaps(sources: list[_Source]) -> list[_Overlap]:
             [float(sources[k].variances.mean()) * cells for k, cells in zip(members, summed, strict=True)]
         )
         # An exact number takes all the weight.
-        variances = np.maximum(variances, 1e-12 * variances.max())
-        found.append(_Overlap(names, members, variances, math.prod(size - 1 for size in sizes)))
+        precisions = 1.0 / np.maximum(variances, 1e-12 * variances.max())
+        found.append(_Overlap(names, members, precisions, math.prod(size - 1 for size in sizes)))
     return found
 
 
@@ -304,15 +309,10 @@ def _squares(overlaps: list[_Overlap], sources: list[_Source], values: list[Floa
     found = np.zeros((len(values[0]), 1 + len(sources)))
     for overlap in overlaps:
         parts = np.array([_part(sources[k], values[k], overlap.names) for k in overlap.members])
-        precision = 1.0 / overlap.variances
-        mean = np.tensordot(precision / precision.sum(), parts, 1)
-        squares = ((parts - mean) ** 2).sum(axis=2)
-        found[:, 0] += precision @ squares
-        for place, k in enumerate(overlap.members):
-            rest = precision.sum() - precision[place]
-            # What is left of u_k from the mean of the others is (u_k - mean) p / (p - p_k), p the sum of precisions.
-            own = squares[place] * (precision.sum() / rest) ** 2
-            found[:, 1 + k] += own / (overlap.variances[place] + 1.0 / rest)
+        squares = ((parts - np.tensordot(overlap.shares, parts, 1)) ** 2).sum(axis=2).T * overlap.precisions
+        found[:, 0] += squares.sum(axis=1)
+        # u_k minus the mean of the others is (u_k - mean) / (1 - share), with variance 1 / (p_k (1 - share)).
+        found[:, 1 + np.array(overlap.members)] += squares / (1.0 - overlap.shares)
     return found
 
 
@@ -324,12 +324,10 @@ def _judged(
     own = np.zeros(1 + len(sources))
     dof = np.zeros(1 + len(sources), dtype=int)
     for overlap in overlaps:
-        precision = 1.0 / overlap.variances
         dof[0] += (len(overlap.members) - 1) * overlap.dof
-        own[0] += (len(overlap.members) - 1) * overlap.dof
-        for variance, mine, k in zip(overlap.variances, precision, overlap.members, strict=True):
-            dof[1 + k] += overlap.dof
-            own[1 + k] += overlap.dof * variance / (variance + 1.0 / (precision.sum() - mine))
+        dof[1 + np.array(overlap.members)] += overlap.dof
+        own[1 + np.array(overlap.members)] += overlap.dof * (1.0 - overlap.shares)
+    own[0] = dof[0]
     exact = [1 + k for k, source in enumerate(sources) if not source.variances.any()]
     own[exact] = 0.0
     held = np.flatnonzero(own > 0.5)

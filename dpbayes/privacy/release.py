@@ -26,7 +26,7 @@ from dpbayes._arguments import (
 from dpbayes._html import html_table
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
-from dpbayes.privacy.adjacency import Adjacency, check_adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts
+from dpbayes.privacy.adjacency import Adjacency, check_adjacency, sensitivity_of_counts
 from dpbayes.privacy.envelope import Enveloped, FileKind
 from dpbayes.privacy.laws import NoiseLaw, PureNoise, check_law, noise_from_dict
 from dpbayes.privacy.sampling import Selection
@@ -332,8 +332,7 @@ class Release(Enveloped):
         # The number of records does not change at all under replace-one.
         if isinstance(part, NoisyTable) or self.adjacency == "add-remove":
             pure = part.noise.is_pure
-            of_a_row = (l1_sensitivity_of_counts if pure else l2_sensitivity_of_counts)(self.adjacency)
-            least = self.max_rows_per_unit * of_a_row
+            least = self.max_rows_per_unit * sensitivity_of_counts(self.adjacency, pure=pure)
             if falls_short(part.sensitivity, least):
                 raise InputError(
                     f"sensitivity of {what} must be at least {least:.6g} ({'L1' if pure else 'L2'}) under "

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from dpbayes.data import Domain, Marginal, check_consistent, marginals
-from dpbayes.data.tables import declared_domain
 from dpbayes.errors import InputError, MissingColumnError, UnreadableDataError
 
 DOMAIN = Domain.from_levels({"age": (0, 1, 2), "sex": ("f", "m"), "vote": (0, 1)})
@@ -62,7 +61,7 @@ def test_a_missing_column_is_named():
 
 def test_a_domain_is_not_declared_by_a_column_that_is_not_there():
     with pytest.raises(MissingColumnError, match="'vote' is not in the data"):
-        declared_domain(pl.DataFrame({"age": [0]}), ["vote"])
+        marginals(pl.DataFrame({"age": [0]}), [["vote"]])
 
 
 def test_the_first_record_of_a_file_without_a_header_is_not_shown(tmp_path):

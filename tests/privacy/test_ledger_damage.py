@@ -15,7 +15,7 @@ import pytest
 
 from dpbayes.errors import DamagedFileError, InputError, LedgerError
 from dpbayes.privacy import TwoSidedGeometric, ledger_store
-from dpbayes.privacy.ledger import SCHEMA_VERSION, canonical, create_ledger, open_ledger
+from dpbayes.privacy.ledger import SCHEMA_VERSION, canonical_json, create_ledger, open_ledger
 from dpbayes.privacy.ledger_store import _SCHEMA, APPLICATION_ID, GENESIS, chain_digest
 
 DIGEST = "c" * 64
@@ -191,7 +191,7 @@ def test_a_valid_entry_from_another_hand_is_refused(copy):
     row = open_ledger(copy).head
     with contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as connection:
         number, body = connection.execute("SELECT seq, body FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
-        body = canonical(json.loads(body) | {"kind": "confirm", "entry": 47, "digest": DIGEST, "seq": number + 1})
+        body = canonical_json(json.loads(body) | {"kind": "confirm", "entry": 47, "digest": DIGEST, "seq": number + 1})
         digest = chain_digest(row, body)
         connection.execute("INSERT INTO entry VALUES (?, ?, ?)", (number + 1, body, digest))
         connection.execute("UPDATE head SET count = count + 1, digest = ?", (digest,))
@@ -241,7 +241,7 @@ def forge(path, change):
         connection.execute("DELETE FROM entry")
         head = GENESIS
         for seq, entry in enumerate(entries):
-            body = canonical(entry | {"seq": seq})
+            body = canonical_json(entry | {"seq": seq})
             head = chain_digest(head, body)
             connection.execute("INSERT INTO entry VALUES (?, ?, ?)", (seq, body, head))
         connection.execute("UPDATE head SET count = ?, digest = ?", (len(entries), head))
@@ -566,7 +566,7 @@ def edit_a_row(connection, rng):
     if kind == 0:
         body = json.loads(connection.execute("SELECT body FROM entry WHERE seq = ?", (one,)).fetchone()[0])
         key = rng.choice(sorted(body))
-        changed = canonical(body | {key: other_value(body[key], rng)})
+        changed = canonical_json(body | {key: other_value(body[key], rng)})
         connection.execute("UPDATE entry SET body = ? WHERE seq = ?", (changed, one))
     elif kind == 1:
         connection.execute("UPDATE entry SET digest = ? WHERE seq = ?", (rng.randbytes(32).hex(), one))
