@@ -91,9 +91,8 @@ class PrivacyLoss:
     def _worse(self, read: Callable[[ComposedLoss], Bounds]) -> Bounds:
         """Read both directions and return the bounds of the larger number."""
         laws = [self.forward] if self.forward is self.backward else [self.forward, self.backward]
-        found = [read(law) for law in laws]
-        lower = max(bounds.lower for bounds in found) if self.below is None else self.below._worse(read).lower
-        return Bounds(lower, max(bounds.upper for bounds in found))
+        upper = worse([read(law) for law in laws])
+        return upper if self.below is None else Bounds(self.below._worse(read).lower, upper.upper)
 
     def delta_bounds(self, epsilon: float) -> Bounds:
         """Return certified bounds of the hockey-stick divergence at any real `epsilon`, the larger of both directions.
@@ -213,6 +212,11 @@ def _direction_law(loss: np.ndarray, log_mass: np.ndarray, log_error: float, sid
     missing = -excess if excess < -allowed else 0.0
     magnitude = float(np.max(np.abs(law.loss), initial=max(0.0, law.highest)))
     return replace(law, infinite=at_infinity, missing=missing, shift=law.shift + 2.0**-52 * magnitude)
+
+
+def worse(bounds: list[Bounds]) -> Bounds:
+    """Return the ends of the larger of several bounded numbers."""
+    return Bounds(max(b.lower for b in bounds), max(b.upper for b in bounds))
 
 
 def _probability(delta: Any) -> float:
