@@ -16,7 +16,6 @@ excess of one sum of independent terms L_b - e^epsilon L_a. `all_pairs_epsilon` 
 any background.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from math import comb, log
@@ -447,17 +446,23 @@ class FiltersLoss:
 
 def _root(law: RatioLaw, delta: float, largest: float) -> Bounds:
     """Return an epsilon where the curve certainly exceeds `delta` and one where it certainly does not."""
-    lower, _ = _last_over(lambda grid: law.curve(grid)[0] > delta, 0.0, largest)
-    return Bounds(lower, _last_over(lambda grid: law.curve(grid)[1] > delta, lower, largest)[1])
-
-
-def _last_over(over: Callable[[np.ndarray], np.ndarray], low: float, high: float) -> tuple[float, float]:
-    """Return the last point of ever finer grids that is over, and the one after it; an end that is not told apart."""
+    low, high = 0.0, largest
     for _ in range(8):
         grid = np.linspace(low, high, 34)
-        last = int(np.max(np.flatnonzero(over(grid)), initial=-1))
-        low, high = float(grid[max(last, 0)]), float(grid[min(last + 1, grid.size - 1)])
-    return low, high
+        over = np.flatnonzero(law.curve(grid)[0] > delta)
+        if not over.size or over[-1] == grid.size - 1:
+            low = float(grid[over[-1]]) if over.size else low
+            break
+        low, high = float(grid[over[-1]]), float(grid[over[-1] + 1])
+    lower, low, high = low, low, largest
+    for _ in range(8):
+        grid = np.linspace(low, high, 34)
+        under = np.flatnonzero(law.curve(grid)[1] <= delta)
+        if not under.size or under[0] == 0:
+            high = float(grid[0]) if under.size else high
+            break
+        low, high = float(grid[under[0] - 1]), float(grid[under[0]])
+    return Bounds(lower, high)
 
 
 def filters_loss(*, n_filters: int, n_bits: int, flip_prob: float) -> FiltersLoss:

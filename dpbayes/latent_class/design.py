@@ -28,7 +28,9 @@ type Likelihood = Literal["cells", "tables"]
 
 # Shape and rate of the gamma prior of the stick-breaking concentration: where noise hides nearly everything, or less.
 CONCENTRATIONS = ((40.0, 40.0), (40.0, 10.0))
-SPREADS = (4.0, 2.5)  # standard deviations of profiles about the released shares, in logs; of a population that varies
+# Standard deviations of profiles about the released shares, in logs: of smaller models, of larger ones, of those whose
+# population varies. The wider, the likelier is strong dependence, and the worse chains of larger models mix.
+SPREADS = (6.0, 4.0, 2.5)
 PROFILE_PRIOR = 0.5  # the default Dirichlet parameter of class profiles, where they are asked for
 OVERDISPERSION = 2.0  # standard deviation of the logarithm of the overdispersion, whose median is 1, a priori
 MOST_CLASSES = 20
@@ -157,7 +159,7 @@ def sampler_defaults(
     settings |= {"chains": 512, "tune": 24, "draws": 12, "trajectories": 12}
     if release is None:
         return settings
-    size = classes_for(release.domain, [table.attributes for table in release.tables]) * sum(release.domain.shape)
+    size = _size(release)
     if size <= SEVERAL:
         slow = starts_near_shares(release) and default_likelihood(release) == "cells"
         return settings | {"tune": 48} if slow else settings
@@ -165,6 +167,11 @@ def sampler_defaults(
     if starts_near_shares(release):  # there chains climb and settle, and adapt meanwhile
         settings |= {"tune": 12}
     return settings if size > LARGE else settings | {"chains": 896}
+
+
+def _size(release: Release) -> int:
+    """Return the number of the default's classes times that of all levels."""
+    return classes_for(release.domain, [table.attributes for table in release.tables]) * sum(release.domain.shape)
 
 
 def starts_near_shares(release: Release) -> bool:
@@ -188,8 +195,9 @@ def default_overdispersion(release: Release) -> bool:
 
 
 def default_spread(release: Release) -> float:
-    """Return the profiles' spread that suits a release: where the population varies, a narrower one mixes better."""
-    return SPREADS[default_overdispersion(release)]
+    """Return the profiles' spread that suits a release."""
+    smaller, larger, varying = SPREADS
+    return varying if default_overdispersion(release) else smaller if _size(release) <= SEVERAL else larger
 
 
 def default_likelihood(release: Release, *, zeros: bool = False, overdispersion: bool | None = None) -> Likelihood:

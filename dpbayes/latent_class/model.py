@@ -101,8 +101,9 @@ def build_model(
         ``"common"``: every class varies about the released shares, as above. ``"dirichlet"``, as the paper: profiles
         are Dirichlet(a, ..., a), independent of the release, a being `profile_prior`.
     spread
-        The scale sigma of ``"common"`` profiles; by default 4, or 2.5 where the population varies by default. Small
-        values hold classes alike, and are confidently wrong where noise is large.
+        The scale sigma of ``"common"`` profiles; by default 6, or 4 where classes times levels are more than 1,500, or
+        2.5 where the population varies by default. Small values hold classes alike, and are confidently wrong where
+        noise is large.
     likelihood
         ``"cells"``: the classes' counts are unknowns, and what is left of each table is integrated against its noise
         cell by cell (`dpbayes.latent_class.likelihood`). ``"tables"``: the exact counts are jointly normal, with the

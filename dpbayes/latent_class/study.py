@@ -181,8 +181,8 @@ class Model(Section):
     overdispersion: bool | None = None
     """Whether the population varies about the mixture; by default with many counts and little noise."""
     spread: float | None = Field(default=None, ge=0.01, le=50)
-    """Standard deviation of the profiles about the released shares, on the log scale; by default 4,
-    or 2.5 where noise is small against sampling."""
+    """Standard deviation of the profiles about the released shares, on the log scale; by default 6, 4 for
+    more than 1,500 classes times levels, 2.5 where noise is small against sampling too."""
     profile_prior: float | None = Field(default=None, ge=0.01, le=1_000_000)
     """Dirichlet parameter of every class profile, where profiles are Dirichlet; 0.5 by default."""
     margins: list[list[str]] = Field(default_factory=list)

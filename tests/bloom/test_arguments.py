@@ -44,7 +44,7 @@ FUNCTIONS = {
     "sampler": lambda value: BloomRelease([1, 2], 0.1, value),
     "pairs": lambda value: bloom_epsilon(**SETTING, pairs=value),
     "delta_bounds": LOSS.delta_bounds,
-    "epsilon": LOSS.epsilon,
+    "epsilon": LOSS.epsilon_bounds,
     "definition": lambda value: LOSS.claim(0.1, definition=value),
     "claim": exchange_bound,
     "flip_prob_for": lambda value: flip_prob_for(epsilon=value, delta=0.1, n_filters=1, n_bits=4),

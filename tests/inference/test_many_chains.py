@@ -392,7 +392,7 @@ def test_drift_of_the_log_likelihood():
         ({"draws": 10**18}, "draws must be a whole number"),
         ({"draws": 6}, "draws must be a whole number from 7"),
         ({"draws": 100, "trajectories": 50}, "trajectories must be at least draws"),
-        ({"target_accept": 1.0}, "target_accept must lie between"),
+        ({"target_accept": 1.0}, "target_accept must lie strictly between"),
         ({"backend": "cuda"}, "backend must be"),
     ],
 )

@@ -366,7 +366,8 @@ def test_the_kernel_and_its_slopes_are_those_of_the_plain_graph(noise, threshold
     own = (np.zeros((0, 0)) if turn is None else turn, tables.ends, by_entry(value, 0.0))
     own += (by_entry(floor, 1.0 if laplace else NO_VARIANCE), by_entry(scale, NO_SCALE) if laplace else scale)
     own += (by_entry(limit, -np.inf) if threshold else np.zeros(0),)
-    fast = ReleasedCells()(w, p, n, f, sizes, u, *own, *block.rectangles.arrays.values())[0]
+    places = block.rectangles.left, block.rectangles.right, block.rectangles.bounds
+    fast = ReleasedCells()(w, p, n, f, sizes, u, *own, *places)[0]
     mean, variance = forms.released_law(classes, (products.left, products.parts), products.left.shape[1] + 1, turn)
     point = [rng.dirichlet(np.ones(k)), rng.normal(size=k), None, rng.normal(size=(k, columns)), 200.0, 2.5]
     point[2] = np.concatenate([rng.dirichlet(np.ones(size), k) for size in release.domain.shape], axis=1)

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pymc as pm
@@ -101,9 +102,11 @@ def test_profiles_vary_about_the_released_shares(evaluated):
     np.testing.assert_allclose(values["profiles"], expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize(("most", "spread"), [(1500, 4.0), (0, 2.5)])
-def test_profiles_vary_less_where_the_population_varies(most, spread, monkeypatch):
-    monkeypatch.setattr(design_module, "MAX_JOINT_CELLS", most)  # with more counts than that, and as little noise
+@pytest.mark.parametrize(
+    ("limit", "most", "spread"), [("SEVERAL", 1500, 6.0), ("SEVERAL", 10, 4.0), ("MAX_JOINT_CELLS", 0, 2.5)]
+)
+def test_profiles_vary_less_in_larger_models_and_where_the_population_varies(limit, most, spread, monkeypatch):
+    monkeypatch.setattr(design_module, limit, most)  # classes times levels; counts, with as little noise
     release = _release(laws=[TwoSidedGeometric(1.5)] * len(SETS))
     assert release_data(release, "cells")["spread"] == spread
     assert build_model(release, spread=1.5, n_classes=2)["spread"].get_value() == 1.5
@@ -161,10 +164,10 @@ def test_all_tables_jointly_with_counts_held_back(law):
     domain = Domain.from_levels({"a": (0, 1), "b": (0, 1)})
     table = NoisyTable(domain, [[40, np.nan], [31, np.nan]], law, None, None, threshold=25)
     release = Release(domain, (table,), "as published", 100, "published", publication=STATED)
-    model = build_model(release, n_classes=2, likelihood="tables")
+    model = build_model(release, n_classes=2, likelihood="tables", spread=4.0)
     point = _point(model)
     (margin,) = _evaluate(model, ["margin"])(point)
-    data = release_data(release, "tables")
+    data = release_data(release, "tables", spread=4.0)
     root = data["sampling_root"]
     normal = stats.norm.ppf(stats.qmc.Sobol(root.shape[1], seed=1).random_base2(11))
     density = model.compile_logp(vars=[model["released"], model["count_deviations"]])
@@ -209,9 +212,9 @@ def test_simulated_releases_hold_back_what_the_threshold_does():
     release = Release(DOMAIN, (table,), "as published", 300, "published", publication=STATED)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AccuracyWarning)
-        simulate = Simulator(
-            release, lambda: build_model(release, n_classes=2, likelihood="cells"), 300, {"likelihood": "cells"}
-        )
+        design = Design.of(DOMAIN, [("a", "b")], n_classes=2, likelihood="cells")
+        build = partial(build_model, release, n_classes=2, likelihood="cells")
+        simulate = Simulator(release, build, design, "cells", 6.0)
         found = [simulate(seed) for seed in range(4)]
     exact = np.array([truth["exact_counts"] for truth, _ in found])
     seen = np.array([data["released_counts"] for _, data in found])

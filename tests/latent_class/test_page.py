@@ -107,9 +107,9 @@ def test_scaling_the_likelihood_with_its_latent_counts_is_scaling_it_without_the
     ("given", "alpha", "profiles"),
     [
         (
-            {"concentration": (40.0, 10.0), "spread": 4.0},
+            {"concentration": (40.0, 10.0), "spread": 6.0},
             "~ gamma(40, 10)",
-            "released share times exp(4 z), z ~ N(0, 1)",
+            "released share times exp(6 z), z ~ N(0, 1)",
         ),
         ({"concentration": 3, "spread": 1.0}, "= 3", "released share times exp(1 z), z ~ N(0, 1)"),
         (

@@ -60,7 +60,7 @@ def test_a_run_answers_for_population_and_records(study, tmp_path):
     trace, release = read_trace(folder / "trace.nc"), read_release(folder / "release.json")
     assert {"exact_counts", "profile_a", "margin", "cell"} <= set(trace["posterior"])
     page = " ".join((folder / "report.html").read_text().split())
-    assert "sticks ~ beta(1, α), α ~ gamma(40, 10)" in page and "released share times exp(4 z)" in page
+    assert "sticks ~ beta(1, α), α ~ gamma(40, 10)" in page and "released share times exp(6 z)" in page
     facts = json.loads((folder / "facts.json").read_text())
     assert facts["privacy"] == {"adjacency": "replace-one", "unit": "row", "delta": 0.0}
     rows = facts["tables"]["margins"]
