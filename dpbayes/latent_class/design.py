@@ -135,10 +135,10 @@ def sampler_defaults(
     Parameters
     ----------
     release
-        512 chains of 12 draws: the worst of hundreds of margins needs so many independent draws for an R-hat below
+        576 chains of 12 draws: the worst of hundreds of margins needs so many independent draws for an R-hat below
         1.01. With a release, 48 steps of adaptation where chains climb to a mode first, since noise is not large, and
         the likelihood is cell by cell. Where classes times levels are more than 1,500, chains are of 8 draws, after
-        12 steps of adaptation where they climb; up to 4,000 they are 896.
+        12 steps of adaptation where they climb; up to 4,000 they are 896, and beyond 512.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -156,7 +156,7 @@ def sampler_defaults(
     if method == "nuts":
         return {"method": "nuts", "chains": 4, "draws": 1500, "tune": 800, "target_accept": 0.9}
     settings = {"method": "many-chains", "target_accept": 0.9, "max_steps": 60, "own_scales": True}
-    settings |= {"chains": 512, "tune": 24, "draws": 12, "trajectories": 12}
+    settings |= {"chains": 576, "tune": 24, "draws": 12, "trajectories": 12}
     if release is None:
         return settings
     size = _size(release)
@@ -166,7 +166,7 @@ def sampler_defaults(
     settings |= {"draws": 8, "trajectories": 8, "rounds": 3}  # each takes memory for as many draws again
     if starts_near_shares(release):  # there chains climb and settle, and adapt meanwhile
         settings |= {"tune": 12}
-    return settings if size > LARGE else settings | {"chains": 896}
+    return settings | {"chains": 512 if size > LARGE else 896}
 
 
 def _size(release: Release) -> int:

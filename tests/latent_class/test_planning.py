@@ -211,10 +211,10 @@ def test_what_does_not_fit_is_refused_with_what_would(monkeypatch):
 @pytest.mark.parametrize(
     ("attributes", "levels", "scale", "kept", "steps"),
     [
-        (6, 2, 4.0, (512, 24, 12), 60),
-        (8, 2, 100.0, (512, 24, 12), 60),
-        (8, 2, 10.0, (512, 48, 12), 60),  # chains climb, cell by cell
-        (8, 2, 4.0, (512, 24, 12), 60),  # all tables jointly
+        (6, 2, 4.0, (576, 24, 12), 60),
+        (8, 2, 100.0, (576, 24, 12), 60),
+        (8, 2, 10.0, (576, 48, 12), 60),  # chains climb, cell by cell
+        (8, 2, 4.0, (576, 24, 12), 60),  # all tables jointly
         (14, 8, 400.0, (896, 24, 8), 60),
         (14, 8, 40.0, (896, 12, 8), 60),
         (14, 8, 20.0, (896, 12, 8), 60),

@@ -113,8 +113,8 @@ MISTAKES = [
     ),
     (("epsilon = 1.0", "epsilon = 1.0\ndelta = 1e-6"), r"privacy: delta = 1e-06 is what a ledger charges"),
     (
-        ("n_datasets = 0", "n_datasets = 5121\n[sampling]\ndraws = 10"),
-        r"need as many draws, and \[sampling\] keeps 5120",
+        ("n_datasets = 0", "n_datasets = 5761\n[sampling]\ndraws = 10"),
+        r"need as many draws, and \[sampling\] keeps 5760",
     ),
 ]
 
@@ -254,7 +254,7 @@ def test_a_run_samples_with_the_settings_of_its_spec(study, tmp_path, stopped):
 def test_data_sets_of_a_finished_release_are_held_to_the_draws(tmp_path):
     lines = ['system = "latent-class"', 'title = "t"', "[data]", 'release = "release.json"', "[synthesis]"]
     (tmp_path / "finished.toml").write_text("\n".join([*lines, "n_datasets = 7000"]))
-    with pytest.raises(SpecError, match=r"7000 synthetic data sets .* keeps 6144"):
+    with pytest.raises(SpecError, match=r"7000 synthetic data sets .* keeps 6912"):
         load_spec(tmp_path / "finished.toml")
 
 

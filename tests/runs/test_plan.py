@@ -60,7 +60,7 @@ def test_the_plan_says_whose_time_it_is(spec):
 
 def test_data_sets_need_as_many_draws_as_this_release_keeps(spec, monkeypatch):
     spec.write_text(SPEC + "[synthesis]\nn_datasets = 4_500\n")
-    loaded = load_spec(spec)  # 512 chains of 12 draws
+    loaded = load_spec(spec)  # 576 chains of 12 draws
     context = Context(spec.parent, spec.parent)
     design = study.design(loaded.spec, spec.parent)
     for name, value in {"SEVERAL": 0, "LARGE": 0, "_ratio": lambda release: 0.3}.items():  # 512 chains of 8 draws
