@@ -223,7 +223,8 @@ def estimate(
     if not noise_aware:
         return algorithm1(measurements, iterations, random_state)
     if pool and measurements.n >= 0.5:
-        measurements = measure(strengthened(prior, grouping_attribute(release))[0], release)
+        pooled, borrowed = strengthened(prior, grouping_attribute(release))
+        measurements = measurements if borrowed is None else measure(pooled, release)
     return weigh_noise(measurements, given, tolerance)
 
 

@@ -197,7 +197,9 @@ def default_overdispersion(release: Release) -> bool:
 def default_spread(release: Release) -> float:
     """Return the profiles' spread that suits a release."""
     smaller, larger, varying = SPREADS
-    return varying if default_overdispersion(release) else smaller if _size(release) <= SEVERAL else larger
+    if default_overdispersion(release):
+        return varying
+    return smaller if _size(release) <= SEVERAL else larger
 
 
 def default_likelihood(release: Release, *, zeros: bool = False, overdispersion: bool | None = None) -> Likelihood:
@@ -297,6 +299,7 @@ def margin_name(names: Sequence[str]) -> str:
 
 
 def _is_from(low: float, value: Any) -> bool:
+    """Return whether a value is a real number from `low` to a million."""
     real: Any = value if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     return bool(low <= real <= 1e6)
 

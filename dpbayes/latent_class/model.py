@@ -215,9 +215,6 @@ def build_model(
             dispersion = 1.0 + pm.LogNormal("overdispersion", sigma=OVERDISPERSION) if varies else pt.ones(())
             classes = weights, psi, n, dispersion, sizes, deviations
             _cell_by_cell(release, noise, tables, given, classes, ends)
-        if design.zeros is not None:
-            model.add_coords({"zero_part": range(len(design.zeros.cells)), "attribute": release.domain.names})
-            pm.Data("structural_zeros", design.zeros.to_array(), dims=("zero_part", "attribute"))
     _prepare_chains(model, release, tables, design)
     return model
 
@@ -274,7 +271,7 @@ def _broken(stick: Any, k: int) -> Any:
 
 
 def _recorded(release: Release, design: Design, weights: Any, profiles: Any, record_cells: bool | None) -> Any:
-    """Record the released cells' probabilities, those of margins asked for and of all cells; return the first."""
+    """Record zeros and probabilities: of the released cells, of margins asked for, of all cells; return the first."""
     domain = release.domain
 
     def margin(cells: Sequence[Cell], name: str) -> Any:
@@ -296,6 +293,10 @@ def _recorded(release: Release, design: Design, weights: Any, profiles: Any, rec
             continue
         values = margin(cells_of(domain, names), name).reshape(domain.project(names).shape)
         pm.Deterministic(name, values, dims=tuple(map(dimension_name, names)))
+    if design.zeros is not None:
+        coords = {"zero_part": range(len(design.zeros.cells)), "attribute": domain.names}
+        pm.modelcontext(None).add_coords(coords)
+        pm.Data("structural_zeros", design.zeros.to_array(), dims=("zero_part", "attribute"))
     return released
 
 

@@ -55,11 +55,7 @@ class Section(BaseModel):
     """A table of a run spec: strict types, finite numbers, no unknown keys, frozen."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        use_attribute_docstrings=True,
-        allow_inf_nan=False,
+        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, allow_inf_nan=False
     )
 
     @model_validator(mode="after")
