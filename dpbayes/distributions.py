@@ -170,19 +170,19 @@ def _gaussian_upper(m: Any, mu: Any, sigma: Any, terms: int) -> Any:
         parts.append(pt.log(mills) - 0.5 * u**2 + pt.log1p(odd / mills))
         return parts[0] if len(parts) == 1 else pt.switch(sigma <= _LONGEST_SUM, *parts)
 
-    total = log_sum - 0.5 * (off / sigma) ** 2
     beyond = m > mu
-    right = log_sum_from(pt.switch(beyond, m - mu, 1.0)) - total
-    left = log_sum_from(pt.switch(beyond, 1.0, mu - m + 1.0)) - total
-    return pt.switch(beyond, right, pt.log1mexp(pt.minimum(left, _NEARLY_ZERO)))
+    log_tail = log_sum_from(pt.switch(beyond, m - mu, mu - m + 1.0)) - (log_sum - 0.5 * (off / sigma) ** 2)
+    return pt.switch(beyond, log_tail, pt.log1mexp(pt.minimum(log_tail, _NEARLY_ZERO)))
 
 
 def _gaussian_above(log_v: Any, mu: Any, sigma: Any) -> Any:
     """Return the largest integer m with log P(X >= m) >= log_v: within 2 of where a normal tail is there."""
     near = pt.floor(_normal_above(log_v, mu, sigma) + 0.5)
-    found = near - 2.0
-    for step in (-1.0, 0.0, 1.0, 2.0):
-        found = pt.switch(_gaussian_upper(near + step, mu, sigma, _ALL_TERMS) >= log_v, near + step, found)
+    log_tail = _gaussian_upper(near + 2.0, mu, sigma, _ALL_TERMS)
+    found = near - 2.0 + (log_tail >= log_v)
+    for m in (near + 1.0, near, near - 1.0):
+        log_tail = pt.logaddexp(log_tail, _gaussian_logp(m, mu, sigma))
+        found = found + (log_tail >= log_v)
     return found
 
 

@@ -38,6 +38,7 @@ from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.graph.replace import _vectorize_node
+from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_cache_key
 from scipy.special import erfcx
 
@@ -627,6 +628,11 @@ def _points(
     return total, in_weights, in_profiles, in_n, in_dispersion, in_sizes, in_deviations
 
 
+# The same where graphs are interpreted; its machine code lies beside what PyTensor compiles, which has its own.
+CACHED_SRC_FUNCTIONS[_points.py_func] = f"{_SOURCE} points"
+_interpreted_points = numba.njit(cache=True, error_model="numpy", fastmath=False)(_points.py_func)
+
+
 class _Operation(Op):
     """An operation on a point or, one axis more, on many; its first inputs are differentiated, the rest are data."""
 
@@ -724,7 +730,8 @@ class ReleasedCells(_Operation):
         """Evaluate in NumPy."""
         point = inputs[4].ndim == 1
         inputs = [one[None] if point else one for one in inputs[:6]] + inputs[6:]
-        found = _points(*map(np.ascontiguousarray, inputs))
+        # Numba would compile once more for a constant, which cannot be written to.
+        found = _interpreted_points(*(np.require(one, requirements="CW") for one in inputs))
         for place, one in zip(outputs, found, strict=True):
             place[0] = np.asarray(one[0]) if point else one
 
