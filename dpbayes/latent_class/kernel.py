@@ -731,7 +731,7 @@ class ReleasedCells(_Operation):
         point = inputs[4].ndim == 1
         inputs = [one[None] if point else one for one in inputs[:6]] + inputs[6:]
         # Numba would compile once more for a constant, which cannot be written to.
-        found = _interpreted_points(*(np.require(one, requirements="CW") for one in inputs))
+        found = _interpreted_points(*(np.require(one, requirements=("C", "W")) for one in inputs))
         for place, one in zip(outputs, found, strict=True):
             place[0] = np.asarray(one[0]) if point else one
 

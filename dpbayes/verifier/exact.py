@@ -621,11 +621,11 @@ def draw_posterior(
     """
     import xarray as xr
 
+    from dpbayes.inference.sampling import checked_seed
     from dpbayes.inference.schema import new_trace
 
     size = tuple(whole_number(n, name, high=_MOST_DRAWS) for name, n in (("chains", chains), ("draws", draws)))
-    fresh = int(np.random.SeedSequence().generate_state(1)[0])
-    seed = fresh if random_seed is None else whole_number(random_seed, "random_seed", low=0)
+    seed = checked_seed(random_seed)
     check_release(release, "a posterior")
     counted = [table for table in release.tables if is_count_table(table)]
     names = [table.label for table in counted]

@@ -42,7 +42,11 @@ SUPPOSED = {"n_partitions": [5], "epsilon": [1.0], "r": 0.9}
         (posterior(RELEASE).prob_greater, {"threshold": "half"}, "threshold must be real"),
         (posterior(RELEASE).interval, {"prob": HUGE}, "prob must be real"),
         (draw_posterior, {"release": RELEASE, "draws": HUGE}, "draws must be a whole number from 1 to"),
-        (draw_posterior, {"release": RELEASE, "random_seed": -1}, "random_seed must be a whole number of at least 0"),
+        (
+            draw_posterior,
+            {"release": RELEASE, "random_seed": -1},
+            "random_seed must be a whole number from 0 to 9,223,372,036,854,775,807, got -1",
+        ),
         (draw_posterior, {"release": RELEASE, "random_seed": "one"}, "random_seed must be a whole number"),
         (build_model, {"releases": 3}, "releases must be a sequence"),
         (build_model, {"releases": RELEASE, "questions": 3}, "names must be a sequence"),
