@@ -137,8 +137,9 @@ def sampler_defaults(
     release
         576 chains of 12 draws: the worst of hundreds of margins needs so many independent draws for an R-hat below
         1.01. With a release, 48 steps of adaptation where chains climb to a mode first, since noise is not large, and
-        the likelihood is cell by cell. Where classes times levels are more than 1,500, chains are of 8 draws, after
-        12 steps of adaptation where they climb; up to 4,000 they are 896, and beyond 512.
+        the likelihood is cell by cell, and smaller steps where more than a hundred counts are taken jointly. Where
+        classes times levels are more than 1,500, chains are of 8 draws, after 12 steps of adaptation where they climb;
+        up to 4,000 they are 896, and beyond 512.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -161,8 +162,9 @@ def sampler_defaults(
         return settings
     size = _size(release)
     if size <= SEVERAL:
-        slow = starts_near_shares(release) and default_likelihood(release) == "cells"
-        return settings | {"tune": 48} if slow else settings
+        if default_likelihood(release) == "tables":  # of many counts, a thousandth of longer steps diverges
+            return settings | ({"target_accept": 0.95} if release.n_counts > FEW_CELLS else {})
+        return settings | ({"tune": 48} if starts_near_shares(release) else {})
     settings |= {"draws": 8, "trajectories": 8, "rounds": 3}  # each takes memory for as many draws again
     if starts_near_shares(release):  # there chains climb and settle, and adapt meanwhile
         settings |= {"tune": 12}

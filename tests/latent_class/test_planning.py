@@ -232,3 +232,4 @@ def test_chains_and_their_steps_follow_classes_times_levels_and_noise(attributes
     assert settings.pop("method") == "many-chains"
     found = settings_of("many-chains", settings)
     assert (found.chains, found.tune, found.draws, found.max_steps) == (*kept, steps)
+    assert found.target_accept == (0.95 if (attributes, scale) == (8, 4.0) else 0.9)  # 112 counts taken jointly
