@@ -176,7 +176,10 @@ def _gaussian_upper(m: Any, mu: Any, sigma: Any, terms: int) -> Any:
 
 
 def _gaussian_above(log_v: Any, mu: Any, sigma: Any) -> Any:
-    """Return the largest integer m with log P(X >= m) >= log_v: within 2 of where a normal tail is there."""
+    """Return the largest integer m with log P(X >= m) >= log_v: within 2 of where a normal tail is there.
+
+    From the farthest candidate's tail, to which the masses of the others are added.
+    """
     near = pt.floor(_normal_above(log_v, mu, sigma) + 0.5)
     log_tail = _gaussian_upper(near + 2.0, mu, sigma, _ALL_TERMS)
     found = near - 2.0 + (log_tail >= log_v)
