@@ -34,6 +34,7 @@ import numba
 import numpy as np
 import pytensor.tensor as pt
 from numba import literal_unroll
+from pytensor import config
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
@@ -630,7 +631,7 @@ def _points(
 
 # The same where graphs are interpreted; its machine code lies beside what PyTensor compiles, which has its own.
 CACHED_SRC_FUNCTIONS[_points.py_func] = f"{_SOURCE} points"
-_interpreted_points = numba.njit(cache=True, error_model="numpy", fastmath=False)(_points.py_func)
+_interpreted_points = numba.njit(cache=config.numba__cache, error_model="numpy", fastmath=False)(_points.py_func)
 
 
 class _Operation(Op):
