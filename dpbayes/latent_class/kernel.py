@@ -53,6 +53,12 @@ NO_SCALE, NO_VARIANCE = 1e15, 1e30
 _SOURCE = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
 
 
+def _kept(function: Any) -> Any:
+    """Compile a function for all graphs, compiled and interpreted; its machine code lies on disk beside PyTensor's."""
+    CACHED_SRC_FUNCTIONS[function] = f"{_SOURCE} {function.__name__}"
+    return numba.njit(cache=config.numba__cache, error_model="numpy", fastmath=False)(function)
+
+
 def _polynomial(degree: int) -> tuple[float, ...]:
     """Return the coefficients, highest power first, of E(z) (1 + 2z) in t = (z - 3.75)/(z + 3.75); z >= 0."""
     nodes = np.cos(np.pi * (np.arange(200) + 0.5) / 200)
@@ -607,7 +613,7 @@ def _cells(
     return total, in_n + dispersion * in_varied_n, n * in_varied_n
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@_kept
 def _points(
     weights: Floats, profiles: Floats, n: Floats, dispersion: Floats, sizes: Floats, deviations: Floats, turn: Floats,
     ends: Any, value: Floats, floor: Floats, scale: Floats, limit: Floats, left: Any, right: Any, rectangles: Any,
@@ -627,11 +633,6 @@ def _points(
             in_weights[i], in_profiles[i], in_sizes[i], in_deviations[i],
         )  # fmt: skip
     return total, in_weights, in_profiles, in_n, in_dispersion, in_sizes, in_deviations
-
-
-# The same where graphs are interpreted; its machine code lies beside what PyTensor compiles, which has its own.
-CACHED_SRC_FUNCTIONS[_points.py_func] = f"{_SOURCE} points"
-_interpreted_points = numba.njit(cache=config.numba__cache, error_model="numpy", fastmath=False)(_points.py_func)
 
 
 class _Operation(Op):
@@ -732,7 +733,7 @@ class ReleasedCells(_Operation):
         point = inputs[4].ndim == 1
         inputs = [one[None] if point else one for one in inputs[:6]] + inputs[6:]
         # Numba would compile once more for a constant, which cannot be written to.
-        found = _interpreted_points(*(np.require(one, requirements=("C", "W")) for one in inputs))
+        found = _points(*(np.require(one, requirements=("C", "W")) for one in inputs))
         for place, one in zip(outputs, found, strict=True):
             place[0] = np.asarray(one[0]) if point else one
 
@@ -761,15 +762,26 @@ _DIMS = (1, 2, 0, 0, 1, 2)  # axes of what is differentiated, for one point
 @register_funcify_and_cache_key(ReleasedCells)
 def _compile_cells(op: ReleasedCells, node: Any, **kwargs: Any) -> Any:
     @numba_njit
+    def points(weights: Any, profiles: Any, n: Any, dispersion: Any, sizes: Any, deviations: Any, *data: Any) -> Any:
+        turn, ends, value, floor, scale, limit, left, right, rectangles = data
+        return _points(
+            np.ascontiguousarray(weights), np.ascontiguousarray(profiles), np.ascontiguousarray(n),
+            np.ascontiguousarray(dispersion), np.ascontiguousarray(sizes), np.ascontiguousarray(deviations),
+            np.ascontiguousarray(turn), np.ascontiguousarray(ends), np.ascontiguousarray(value),
+            np.ascontiguousarray(floor), np.ascontiguousarray(scale), np.ascontiguousarray(limit),
+            np.ascontiguousarray(left), np.ascontiguousarray(right), np.ascontiguousarray(rectangles),
+        )  # fmt: skip
+
+    @numba_njit
     def cells(weights: Any, profiles: Any, n: Any, dispersion: Any, sizes: Any, deviations: Any, *data: Any) -> Any:
-        total, in_w, in_p, in_n, in_f, in_s, in_d = _points(
+        total, in_w, in_p, in_n, in_f, in_s, in_d = points(
             np.expand_dims(weights, 0), np.expand_dims(profiles, 0), n.reshape(1), dispersion.reshape(1),
             np.expand_dims(sizes, 0), np.expand_dims(deviations, 0), *data,
         )  # fmt: skip
         return np.asarray(total[0]), in_w[0], in_p[0], np.asarray(in_n[0]), np.asarray(in_f[0]), in_s[0], in_d[0]
 
     many = node.inputs[4].ndim == 2
-    return _points if many else cells, f"{_SOURCE} {many} {op.single}"
+    return points if many else cells, f"{_SOURCE} {many} {op.single}"
 
 
 @register_funcify_and_cache_key(SumsWithin)

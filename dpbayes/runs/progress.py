@@ -37,6 +37,7 @@ class Progress:
             if stage == self.finished:
                 return
             if stage != self.stage:
+                self.finished = ""
                 self.at(stage)
                 if not self.terminal:
                     self.say(f"{stage} ...")

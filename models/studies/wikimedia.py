@@ -135,6 +135,7 @@ def gauss_rule(law: NoiseLaw, size: int = 8) -> tuple[npt.NDArray[np.float64], n
 
 RULES = {late: gauss_rule(law) for late, (law, _) in zip((False, True), ERAS.values(), strict=True)}
 WEEK = np.arange(DAYS) // 7
+NAIVE_DRAWS = 400  # of the model beside, per chain: only its intervals are shown
 
 
 def build_model(panel: Panel, *, naive: bool = False) -> pm.Model:
@@ -246,7 +247,7 @@ class Sampling(Section):
 
     draws: Draws = Field(default=1200, ge=50)
     """Draws kept per chain."""
-    tune: Tune = Field(default=500, ge=50)
+    tune: Tune = Field(default=1000, ge=50)
     """Draws spent on adaptation per chain."""
     chains: Chains = Field(default=4, ge=2)
     """Chains."""
@@ -306,7 +307,9 @@ def fit(spec: Spec, release: None, context: Context) -> xr.DataTree:
     if exact is not None:
         context.keep("truth", by_summer(panel, exact.sum(axis=1)).tolist())
     trace = sample(build_model(panel), **options)
-    naive = sample(build_model(panel, naive=True), **options)
+    short = {name: min(settings[name], NAIVE_DRAWS) for name in ("draws", "tune")}
+    said = context.progress and (lambda stage, share: context.progress(f"naive model: {stage}", share))
+    naive = sample(build_model(panel, naive=True), **options | short | {"progress": said})
     low, high = np.quantile(naive["posterior"]["views_summer"], [0.025, 0.975], axis=(0, 1))
     rows = {
         "rows": by_summer(panel, np.where(panel.has_row, panel.views, 0).sum(axis=1)),

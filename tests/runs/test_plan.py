@@ -173,6 +173,15 @@ def test_progress_is_a_line_per_stage_and_tenth_and_a_sign_of_life_every_ten_sec
     assert lines[-1] == "writing the page: 20 s so far"
 
 
+def test_a_stage_that_comes_again_is_said_again(now):
+    lines = []
+    said = Progress(lines.append)
+    for stage in ("sampling", "sampling", "compiling", "sampling"):
+        said(stage, 0.0 if stage == "compiling" else 1.0)
+    once = ["sampling ...", "sampling: 100 %"]
+    assert lines == [*once, "compiling ...", *once]
+
+
 def test_on_a_terminal_one_line_is_rewritten(now, capsys, monkeypatch):
     lines = []
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
