@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -342,9 +342,15 @@ def _domain(spec: Spec) -> tuple[Domain, Hierarchy | None]:
 
 
 def _population(data: Data) -> Any:
+    return _generated(data.size, data.seed)
+
+
+@lru_cache(maxsize=1)
+def _generated(size: int, seed: int) -> Any:
+    """Return the generated population, which a run asks for at every stage."""
     from dpbayes.data.datasets import two_level_population
 
-    return two_level_population(group_size=data.size, seed=data.seed)
+    return two_level_population(group_size=size, seed=seed)
 
 
 def _private(spec: Spec, beside: Path) -> pl.DataFrame:
