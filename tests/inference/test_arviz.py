@@ -52,6 +52,7 @@ MODELS = {
 
 # The prior is a poor proposal, and a joint law has one log-likelihood: LOO warns of both, and is finite.
 @pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_what_arviz_offers_works_on_draws_of_the_model(name, tmp_path):
     model = MODELS[name]()

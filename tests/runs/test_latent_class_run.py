@@ -55,6 +55,7 @@ def study(tmp_path):
     return tmp_path / "study.toml"
 
 
+@pytest.mark.slow
 def test_a_run_answers_for_population_and_records(study, tmp_path):
     folder = execute(load_spec(study), out=tmp_path / "run", progressbar=False, echo=lambda line: None).folder
     trace, release = read_trace(folder / "trace.nc"), read_release(folder / "release.json")
