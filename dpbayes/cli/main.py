@@ -41,9 +41,6 @@ _LIBRARIES = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "p
 _PRINTED = ("settings", "privacy_terms", "headline_shared", "headline_labels")
 _DATA_FILES = (".csv", ".parquet", ".json", ".tsv")
 
-# A model's author may ask where a node of its graph was made; to record it takes a fifth of what building takes.
-os.environ["PYTENSOR_FLAGS"] = f"traceback__limit=0,{os.environ.get('PYTENSOR_FLAGS', '')}"
-
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,  # rich help costs 0.3 s at every start

@@ -316,7 +316,6 @@ def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: Backen
     the structure of the graph, so the same model on other data of the same shape compiles nothing.
     """
     import pymc as pm
-    import pytensor
 
     instance(model, pm.Model, "model", remedy="build_model of a system makes one")
     if not model.free_RVs:
@@ -330,7 +329,7 @@ def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: Backen
         raise InputError(f"model.convergence_variables names {unknown}, which the model does not record")
     many = one_of(method, get_args(Method), "method") == "many-chains"
     started = time.perf_counter()
-    with _COMPILING, pytensor.config.change_flags(traceback__limit=0):  # where each node was made: a fifth of the time
+    with _COMPILING:
         program = batched_density(model, backend=backend) if many else callbacks(model)
     return CompiledModel(model, program, time.perf_counter() - started)
 
