@@ -35,6 +35,11 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.numprocesses = 0
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the file that compiles the latent class kernel, which the next would else compile at the same time."""
+    items.sort(key=lambda item: not item.path.match("tests/latent_class/test_likelihood.py"))
+
+
 @contextmanager
 def _no_file_longer_than(size: int) -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
