@@ -161,7 +161,8 @@ class Verdict:
 
     def summary(self) -> str:
         """Give the verdict as text, one line per check, with the remedies."""
-        names = ", ".join(self.variables[:6]) + (", ..." if len(self.variables) > 6 else "")
+        names, more = ", ".join(self.variables[:6]), len(self.variables) - 6
+        names += f" and {more} more" if more > 0 else ""
         if self.passed:
             head = f"Converged: all {len(self.findings)} checks passed on {names}."
         else:
