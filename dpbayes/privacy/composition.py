@@ -408,7 +408,7 @@ def _powers(spectrum: np.ndarray, count: int) -> np.ndarray:
     return found
 
 
-_CACHED = 4096
+_CACHED = 4096  # coefficients: 64 kB
 _SIZE = 1 << 20
 _LATTICE_SIZE = 1 << 21
 _COARSE = 4096
