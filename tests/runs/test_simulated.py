@@ -159,7 +159,7 @@ def _stop(*args, **settings):
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize("name", LINES)
 def test_the_terminal_states_adjacency_and_says_simulation_exactly_where_a_seed_drew(name, seed, tmp_path, monkeypatch):
-    monkeypatch.setattr("dpbayes.inference.sample", _stop, raising=False)
+    monkeypatch.setattr("dpbayes.runs.execution._fit", _stop)
     small, adjacency = LINES[name]
     overrides = small + ([] if seed is None else [f"privacy.simulation_seed={seed}"])
     loaded, lines = load_spec(MODELS / f"{name}.toml", overrides), []
