@@ -6,14 +6,11 @@ exact count behind it summed out. They work as PyMC's own distributions do. Lapl
 truncation are `pm.Laplace` and `pm.Normal`.
 """
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
@@ -29,6 +26,7 @@ from pytensor.tensor.random.basic import binomial, exponential, gumbel, negative
 from pytensor.tensor.random.utils import normalize_size_param
 
 from dpbayes._arguments import one_of, shown
+from dpbayes._machine_code import loop, source_key
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import NoiseLaw, check_law
 
@@ -612,10 +610,9 @@ def _floats(value: Any) -> Any:
 # --- a count summed out ----------------------------------------------------------------------------------------------
 
 _CUT = 1e-18
-_loop = numba.njit(cache=False, error_model="numpy", fastmath=False)
 
 
-@_loop
+@loop
 def _stirling(x: Any) -> Any:
     """Log x! less Stirling's formula (Loader 2000, Fast and accurate computation of binomial probabilities)."""
     if x <= 15.0:
@@ -624,7 +621,7 @@ def _stirling(x: Any) -> Any:
     return (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 * r) * r) * r) * r) / x
 
 
-@_loop
+@loop
 def _deviance(x: Any, m: Any) -> Any:
     """X log(x / m) + m - x without cancellation (Loader 2000)."""
     if abs(x - m) < 0.1 * (x + m):
@@ -640,7 +637,7 @@ def _deviance(x: Any, m: Any) -> Any:
     return x * math.log(x / m) + m - x
 
 
-@_loop
+@loop
 def _log_binomial(x: Any, n: Any, p: Any, q: Any) -> Any:
     """Log of the binomial probability, for real x and n."""
     if x == 0.0:
@@ -651,7 +648,7 @@ def _log_binomial(x: Any, n: Any, p: Any, q: Any) -> Any:
     return lead - 0.5 * math.log(2.0 * math.pi * x * (n - x) / n)
 
 
-@_loop
+@loop
 def _log_count(family: Any, k: Any, mean: Any, extra: Any) -> Any:
     """Log f(k)."""
     if family == 0:
@@ -666,7 +663,7 @@ def _log_count(family: Any, k: Any, mean: Any, extra: Any) -> Any:
     return _log_binomial(k, extra, mean / extra, (extra - mean) / extra)
 
 
-@_loop
+@loop
 def _count_ratio(family: Any, k: Any, mean: Any, extra: Any) -> Any:
     """Numerator and denominator of f(k + 1) / f(k)."""
     if family == 0:
@@ -676,7 +673,7 @@ def _count_ratio(family: Any, k: Any, mean: Any, extra: Any) -> Any:
     return (extra - k) * mean, (k + 1.0) * (extra - mean)
 
 
-@_loop
+@loop
 def _log_right(noise: Any, t: Any, spread: Any) -> Any:
     """Log P(X >= t) of noise around zero; t whole for a discrete law."""
     if noise == 0:
@@ -695,7 +692,7 @@ def _log_right(noise: Any, t: Any, spread: Any) -> Any:
     return math.log1p(-math.exp(_log_lattice_right(1.0 - t, spread)))
 
 
-@_loop
+@loop
 def _log_normal_right(z: Any) -> Any:
     """Log of the normal law's upper tail."""
     if z < 5.0:
@@ -707,7 +704,7 @@ def _log_normal_right(z: Any) -> Any:
     return -0.5 * z * z - 0.9189385332046728 - math.log(z + c)
 
 
-@_loop
+@loop
 def _log_lattice_right(t: Any, sigma: Any) -> Any:
     """Log P(X >= t) of a discrete Gaussian at whole t of at least 1."""
     if sigma > 64.0:
@@ -726,7 +723,7 @@ def _log_lattice_right(t: Any, sigma: Any) -> Any:
     return math.log(total) - 0.5 * (t / sigma) ** 2 + _log_lattice_peak(sigma)
 
 
-@_loop
+@loop
 def _log_lattice_peak(sigma: Any) -> Any:
     """Log of a discrete Gaussian's probability at zero."""
     rest = 0.0
@@ -739,7 +736,7 @@ def _log_lattice_peak(sigma: Any) -> Any:
     return -math.log(sigma) - 0.9189385332046728 - math.log1p(rest)
 
 
-@_loop
+@loop
 def _log_within(noise: Any, low: Any, high: Any, spread: Any) -> Any:
     """Log P(low <= X <= high) of noise around zero, from the tail that is small."""
     step = 1.0 if noise == 0 or noise == 2 else 0.0
@@ -753,7 +750,7 @@ def _log_within(noise: Any, low: Any, high: Any, spread: Any) -> Any:
     return large + math.log(-math.expm1(small - large))
 
 
-@_loop
+@loop
 def _log_weight(noise: Any, k: Any, y: Any, spread: Any, low: Any, high: Any, bounds: Any) -> Any:
     """Log of what multiplies f(k): the noise at y - k without its constant, or the chance to be released."""
     if bounds:
@@ -762,7 +759,7 @@ def _log_weight(noise: Any, k: Any, y: Any, spread: Any, low: Any, high: Any, bo
     return -gap if noise < 2 else -0.5 * gap * gap
 
 
-@_loop
+@loop
 def _digamma(x: Any) -> Any:
     """Digamma function of a positive number."""
     value = 0.0
@@ -774,7 +771,7 @@ def _digamma(x: Any) -> Any:
     return value + math.log(x) - 0.5 / x - series
 
 
-@_loop
+@loop
 def _start(law: Any) -> Any:
     """Return where the terms are largest, by bisection of their falling ratios."""
     family, noise, y, mean, extra, spread, low, high, bounds = law
@@ -804,7 +801,7 @@ def _start(law: Any) -> Any:
     return first
 
 
-@_loop
+@loop
 def _noise_step(noise: Any, gap: Any, spread: Any) -> Any:
     """Return the ratio of the weights of two counts in turn, the second one gap + 1 beyond the number."""
     if noise < 2:
@@ -812,7 +809,7 @@ def _noise_step(noise: Any, gap: Any, spread: Any) -> Any:
     return math.exp(-0.5 * (2.0 * gap + 1.0) / spread**2)
 
 
-@_loop
+@loop
 def _walk(law: Any, k: Any, last: Any, term: Any, base: Any, sums: Any) -> Any:
     """Add the terms from count k on towards `last`, where they end if not before; return where they ended.
 
@@ -856,7 +853,7 @@ def _walk(law: Any, k: Any, last: Any, term: Any, base: Any, sums: Any) -> Any:
     return k
 
 
-@_loop
+@loop
 def _log_sum(law: Any) -> Any:
     """Return the log of the sum over k of f(k) times its weight, and the sum's slopes in mean, extra and y."""
     family, noise, y, mean, extra, spread, low, high, bounds = law
@@ -892,7 +889,7 @@ def _log_sum(law: Any) -> Any:
     return top + math.log(sums[0]), in_mean, in_extra, sums[3] / sums[0]
 
 
-@_loop
+@loop
 def summed_counts(
     family: Any, noise: Any, bounds: Any, y: Any, mean: Any, extra: Any, spread: Any, lower: Any, upper: Any
 ) -> Any:
@@ -950,5 +947,4 @@ def _compile(op: SummedCounts, node: Apply, **kwargs: Any) -> Any:
     def counts(y: Any, mean: Any, extra: Any, spread: Any, lower: Any, upper: Any) -> Any:
         return summed_counts(family, noise, bounds, y, mean, extra, spread, lower, upper)
 
-    source = hashlib.sha256(Path(__file__).read_bytes()).digest()
-    return numba_njit(counts), int.from_bytes(source[:8], "big") >> 4
+    return numba_njit(counts), int(source_key(__file__)[:15], 16)

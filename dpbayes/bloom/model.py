@@ -6,25 +6,20 @@ and the true counts are summed out; given theta those behind a released j are mu
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numba
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 
 from dpbayes._arguments import Floats, Ints, instance, positive_finite, whole_number
+from dpbayes._machine_code import kept, loop, source_key, writable
 from dpbayes.bloom.claims import check_publishers
 from dpbayes.bloom.filters import BitDistribution, BloomRelease, WeeklyFilters, transition_matrix
 from dpbayes.bloom.reach import ReachNumbers, empty_positions, shown_sets
@@ -294,12 +289,8 @@ def logo_densities(trace: xr.DataTree, counts: npt.ArrayLike) -> tuple[xr.DataAr
 
 # --- the reach of sets of publishers and its gradient, as one operation of a graph ------------------------------------
 
-# PyTensor keeps compiled code on disk by this key: other checkouts and later versions must not find it there.
-_SOURCE = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-_loop = numba.njit(cache=False, error_model="numpy", fastmath=False)
 
-
-@_loop
+@loop
 def _exposure(level: float, own: Floats, size: Floats) -> tuple[float, float, float]:
     """Return the log of -log of the mean of exp(-rate), its slope in the level, and the slope of the slope's log."""
     rate, reached, missed, first, second = math.exp(level), 0.0, 0.0, 0.0, 0.0
@@ -315,7 +306,7 @@ def _exposure(level: float, own: Floats, size: Floats) -> tuple[float, float, fl
     return math.log(exposure), slope, 1.0 - second / first + first / missed - slope
 
 
-@_loop
+@loop
 def _levels(share: Floats, position: Floats, size: Floats) -> Floats:
     """Return levels by publisher and week, by Halley's method; a week starts from what was last found."""
     k, weeks = share.shape
@@ -337,7 +328,7 @@ def _levels(share: Floats, position: Floats, size: Floats) -> Floats:
     return level
 
 
-@_loop
+@loop
 def _cells(level: Floats, position: Floats) -> tuple[Floats, Floats]:
     """Return rates, and probabilities of having missed a person, by publisher, class and week."""
     (k, weeks), classes = level.shape, len(position)
@@ -351,7 +342,7 @@ def _cells(level: Floats, position: Floats) -> tuple[Floats, Floats]:
     return rate, missed
 
 
-@_loop
+@loop
 def _multiply(missed: Floats, c: int, which: Ints, product: Floats) -> None:
     """Write a class's probabilities of not having been reached by any of these publishers, by week."""
     product[:] = 1.0
@@ -360,7 +351,7 @@ def _multiply(missed: Floats, c: int, which: Ints, product: Floats) -> None:
             product[t] *= missed[i, c, t]
 
 
-@_loop
+@kept
 def _reach(share: Floats, position: Floats, size: Floats, ends: Ints, members: Ints) -> tuple[Floats, Floats]:
     """Return levels and the share reached by each set."""
     level = _levels(share, position, size)
@@ -380,7 +371,7 @@ def _reach(share: Floats, position: Floats, size: Floats, ends: Ints, members: I
     return level, reach
 
 
-@_loop
+@loop
 def _cells_back(rate: Floats, missed: Floats, size: Floats, ends: Ints, members: Ints, along_reach: Floats) -> Floats:
     """Return the slopes in l_i + a_ic by publisher, class and week, given those in the sets' reach."""
     k, classes, weeks = missed.shape
@@ -402,7 +393,7 @@ def _cells_back(rate: Floats, missed: Floats, size: Floats, ends: Ints, members:
     return slopes
 
 
-@_loop
+@kept
 def _reach_back(
     level: Floats,
     position: Floats,
@@ -449,7 +440,7 @@ class _Operation(Op):
 
     def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
         """Evaluate outside a compiled graph."""
-        for place, one in zip(outputs, _kept(self.code)(*map(np.ascontiguousarray, inputs)), strict=True):
+        for place, one in zip(outputs, self.code(*map(writable, inputs)), strict=True):
             place[0] = one
 
 
@@ -500,16 +491,7 @@ class _SetReachBack(_Operation):
 @register_funcify_and_cache_key(SetReach)
 @register_funcify_and_cache_key(_SetReachBack)
 def _compile(op: _Operation, node: Apply, **kwargs: Any) -> Any:
-    return op.code, f"{_SOURCE} {type(op).__name__}"
-
-
-@cache
-def _kept(code: Any) -> Any:
-    """Return code as a function to call, whose machine code is kept on disk with that of PyTensor's graphs."""
-    name = f"{code.__name__}_called"
-    source = f"def {name}(*args): return code(*args)"
-    called = compile_numba_function_src(source, name, globals() | {"code": code}, cache_key=f"{_SOURCE} {name}")
-    return numba.njit(called, cache=pytensor.config.numba__cache, error_model="numpy", fastmath=False)
+    return op.code, f"{source_key(__file__)} {type(op).__name__}"
 
 
 def reach_of_sets(share: Any, position: Any, size: Floats, membership: npt.NDArray[np.bool_]) -> tuple[Any, Any]:

@@ -23,40 +23,28 @@ below 0 and 1 - F(-x) above, with derivatives f in x and f'/2 in v, as of normal
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
 from numba import literal_unroll
-from pytensor import config
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.graph.replace import _vectorize_node
-from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_cache_key
 from scipy.special import erfcx
 
 from dpbayes._arguments import Floats, Ints
+from dpbayes._machine_code import kept, loop, source_key, writable
 
 _STRETCH = 3.75
 _LANES, _TOGETHER = 16, 12  # products of densities side by side, and factors of each until its logarithm is taken
 # Scale and variance of the noise of entries that are no cells: more than squares of single precision can be.
 NO_SCALE, NO_VARIANCE = 1e15, 1e30
-# PyTensor keeps compiled code on disk by this key: other checkouts and later versions must not find it there.
-_SOURCE = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-
-
-def _kept(function: Any) -> Any:
-    """Compile a function for all graphs, compiled and interpreted; its machine code lies on disk beside PyTensor's."""
-    CACHED_SRC_FUNCTIONS[function] = f"{_SOURCE} {function.__name__}"
-    return numba.njit(cache=config.numba__cache, error_model="numpy", fastmath=False)(function)
 
 
 def _polynomial(degree: int) -> tuple[float, ...]:
@@ -147,7 +135,7 @@ def _work(rows: Ints, columns: Ints) -> int:
     return 400 + len(rows) * len(columns)
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def scaled_erfc(z: float) -> float:
     """Return exp(z^2) erfc(z), z >= 0 (Shepherd and Laframboise 1981), off by at most 1e-10 of it; 1e-6 for singles."""
     real = type(z)
@@ -163,7 +151,7 @@ def scaled_erfc(z: float) -> float:
     return value * above * inverse
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def _exponential(rest: float) -> float:
     """Return exp(rest) for at most half of log 2 on either side of 0."""
     real = type(rest)
@@ -177,7 +165,7 @@ def _exponential(rest: float) -> float:
     return value
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def _sum(values: Floats) -> float:
     """Return the sum in double precision."""
     lanes, whole = np.zeros(_LANES), len(values) - len(values) % _LANES
@@ -189,7 +177,7 @@ def _sum(values: Floats) -> float:
     return lanes.sum()
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def _log_product(values: Floats) -> float:
     """Return the logarithm of the product in double precision."""
     lanes, whole, found = np.ones(_LANES), len(values) - len(values) % _LANES, 0.0
@@ -205,7 +193,7 @@ def _log_product(values: Floats) -> float:
     return found + np.log(lanes).sum()
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def _falling(x: float, v: float, b: float) -> float:
     """Return minus the square of z_-, where that is negative, else 0; where exp is next to nothing, -700 or -60."""
     real = type(x)
@@ -213,7 +201,7 @@ def _falling(x: float, v: float, b: float) -> float:
     return max(real(-0.5) * below * below / v, least)
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def _powers_of_two(x: Floats, v: Floats, b: Floats, found: Floats) -> None:
     """Write 2^m, m the whole number next to the power of the second summand's exponential in units of log 2.
 
@@ -234,7 +222,7 @@ def _powers_of_two(x: Floats, v: Floats, b: Floats, found: Floats) -> None:
             bits_of_singles[i] = (bits_of_singles[i] + np.int32(127)) << np.int32(23)
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def normal_laplace(x: Floats, v: Floats, b: Floats, in_x: Floats, in_v: Floats) -> float:
     """Return the sum of log f, but for scales of `NO_SCALE`; write the derivatives in x and v to the last two arrays.
 
@@ -263,7 +251,7 @@ def normal_laplace(x: Floats, v: Floats, b: Floats, in_x: Floats, in_v: Floats) 
     return _sum(terms) + _log_product(scales)
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def normal(x: Floats, v: Floats, in_x: Floats, in_v: Floats) -> float:
     """Return the sum of normal log-densities, but for `NO_VARIANCE`; write derivatives to the last two arrays."""
     real, terms, precisions = x.dtype.type, np.empty(len(x), x.dtype), np.empty(len(x), x.dtype)
@@ -276,7 +264,7 @@ def normal(x: Floats, v: Floats, in_x: Floats, in_v: Floats) -> float:
     return _sum(terms) + 0.5 * _log_product(precisions)
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def log_below(x: float, v: float, b: float) -> tuple[float, float, float]:
     """Return log F and its derivatives in x and v; b is 0 where the noise is normal and part of v."""
     r, root = abs(x), math.sqrt(0.5 / v)
@@ -295,7 +283,7 @@ def log_below(x: float, v: float, b: float) -> tuple[float, float, float]:
     return math.log1p(-above * tail), ratio, -0.5 * slope * ratio
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def _product(columns: Any, table: Floats, state: Floats) -> None:
     """Fill (factor, quantity, class): mean, deviation, variance of first and of higher order, and squared mean."""
     k = state.shape[2]
@@ -313,7 +301,7 @@ def _product(columns: Any, table: Floats, state: Floats) -> None:
             state[place, 3, h], state[place, 4, h] = rest * (m * m + v) + first * v, square * m * m
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def _product_back(columns: Any, table: Floats, state: Floats, adjoint: Floats, in_table: Floats) -> None:
     """Add to the slopes of a product's columns what the adjoint of its last state gives; it is overwritten."""
     k = state.shape[2]
@@ -338,13 +326,13 @@ def _product_back(columns: Any, table: Floats, state: Floats, adjoint: Floats, i
         in_table[columns[0], 2 * k + h] += adjoint[2, h]
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def _entry(matrix: Floats, i: int, j: int, back: bool, squared: bool) -> float:
     found = matrix[i, j] if back else matrix[j, i]
     return found * found if squared else found
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def _turned(
     values: Floats, matrix: Floats, ends: Any, found: Floats, first: int, to: int, width: int, back: bool, squared: bool
 ) -> None:
@@ -370,7 +358,7 @@ def _turned(
         start = end
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def _columns(
     weights: Floats, profiles: Floats, n: float, varied_n: float, sizes: Floats, deviations: Floats, turn: Floats,
     ends: Any,
@@ -418,7 +406,7 @@ def _columns(
     return records, table, roots, given
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def _columns_back(
     weights: Floats, n: float, varied_n: float, sizes: Floats, turn: Floats, ends: Any, in_records: Floats,
     in_table: Floats, table: Floats, roots: Floats, given: Floats,
@@ -473,7 +461,7 @@ def _columns_back(
     return in_n, in_varied_n
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def _density(
     varied_n: float, mean: Floats, spread: Floats, value: Floats, floor: Floats, scale: Floats, limit: Floats
 ) -> tuple[float, float]:
@@ -499,7 +487,7 @@ def _density(
     return total, in_n
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def _sides(
     left: Any, right: Any, records: Floats, weights: Floats, table: Floats, state: Floats, real: Any
 ) -> tuple[tuple[Floats, Floats, Floats], tuple[Floats, Floats, Floats]]:
@@ -530,7 +518,7 @@ def _sides(
     return (forward, first, rest), (last, varied, second)
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def _sides_back(
     left: Any, right: Any, records: Floats, weights: Floats, table: Floats, state: Floats, in_rows: Any,
     in_columns: Any, in_records: Floats, in_weights: Floats, in_table: Floats,
@@ -560,7 +548,7 @@ def _sides_back(
         _product_back(left[i], table, state[i], adjoint, in_table)
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def _rectangle(
     left: Any, right: Any, value: Floats, floor: Floats, scale: Floats, limit: Floats, varied_n: float,
     records: Floats, weights: Floats, table: Floats, in_records: Floats, in_weights: Floats, in_table: Floats,
@@ -583,7 +571,7 @@ def _rectangle(
     return found
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def _cells(
     weights: Floats, profiles: Floats, n: float, dispersion: float, sizes: Floats, deviations: Floats, turn: Floats,
     ends: Any, value: Floats, floor: Floats, scale: Floats, limit: Floats, left: Any, right: Any, rectangles: Any,
@@ -613,7 +601,7 @@ def _cells(
     return total, in_n + dispersion * in_varied_n, n * in_varied_n
 
 
-@_kept
+@kept
 def _points(
     weights: Floats, profiles: Floats, n: Floats, dispersion: Floats, sizes: Floats, deviations: Floats, turn: Floats,
     ends: Any, value: Floats, floor: Floats, scale: Floats, limit: Floats, left: Any, right: Any, rectangles: Any,
@@ -687,7 +675,7 @@ class SumsWithin(_Operation):
         return [self(cotangents[0], inputs[1]), *self.data_slopes(inputs)]
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@loop
 def _sums(values: Floats, ends: Any) -> Floats:
     found, width = np.empty(values.shape), values.shape[-1]
     given, sums = np.ascontiguousarray(values).reshape(-1, width), found.reshape(-1, width)
@@ -732,8 +720,7 @@ class ReleasedCells(_Operation):
         """Evaluate in NumPy."""
         point = inputs[4].ndim == 1
         inputs = [one[None] if point else one for one in inputs[:6]] + inputs[6:]
-        # Numba would compile once more for a constant, which cannot be written to.
-        found = _points(*(np.require(one, requirements=("C", "W")) for one in inputs))
+        found = _points(*map(writable, inputs))
         for place, one in zip(outputs, found, strict=True):
             place[0] = np.asarray(one[0]) if point else one
 
@@ -781,12 +768,12 @@ def _compile_cells(op: ReleasedCells, node: Any, **kwargs: Any) -> Any:
         return np.asarray(total[0]), in_w[0], in_p[0], np.asarray(in_n[0]), np.asarray(in_f[0]), in_s[0], in_d[0]
 
     many = node.inputs[4].ndim == 2
-    return points if many else cells, f"{_SOURCE} {many} {op.single}"
+    return points if many else cells, f"{source_key(__file__)} {many} {op.single}"
 
 
 @register_funcify_and_cache_key(SumsWithin)
 def _compile_sums(op: SumsWithin, node: Any, **kwargs: Any) -> Any:
-    return _sums, f"{_SOURCE} sums"
+    return _sums, f"{source_key(__file__)} sums"
 
 
 # The same in JAX, for one point (`jax.vmap` makes many of it).
