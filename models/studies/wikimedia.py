@@ -214,9 +214,12 @@ def _views(seen: Any, around: Any, spread: Any, late: Any, absent: Any, naive: b
     for since, (law, _) in zip((False, True), ERAS.values(), strict=True):
         noise[:, late == since] = law.simulate((12, int((late == since).sum())), rng)
     views = np.maximum(seen + 0.5 * absent - noise, 0.5)  # of an absent day: the bound of its views
-    z = (np.log(views) - around) / spread
-    log_weight = np.where(absent, log_ndtr(z), -0.5 * z**2 - np.log(views))
-    chosen = (log_weight + rng.gumbel(size=noise.shape)).argmax(axis=0)[None]
+    log_views = np.log(views)
+    z = (log_views - around) / spread
+    log_weight = -0.5 * z**2 - log_views
+    log_weight[:, absent] = log_ndtr(z[:, absent])
+    mass = np.exp(log_weight - log_weight.max(axis=0)).cumsum(axis=0)
+    chosen = (mass < rng.random(absent.shape) * mass[-1]).sum(axis=0)[None]
     z, views = np.take_along_axis(z, chosen, 0)[0], np.take_along_axis(views, chosen, 0)[0]
     below = ndtri_exp(log_ndtr(z) + np.log(rng.random(z.shape)))
     return np.where(absent, np.exp(around + spread * below), views)
