@@ -62,8 +62,9 @@ def test_the_readme_example_is_short_and_uses_public_names_with_their_arguments(
 @pytest.mark.slow
 def test_the_readme_example_runs():
     flags = {"PYTENSOR_FLAGS": "", "PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "MPLBACKEND": "Agg"}
-    fewer = example().replace("**latent_class.sampler_defaults(release)", "draws=50, tune=100, chains=2")
-    assert "draws=50" in fewer
+    settings = "latent_class.sampler_defaults(release)"
+    fewer = example().replace(f"**{settings}", f"**({settings} | {{'chains': 64, 'batches': 2, 'rounds': 1}})")
+    assert "'chains': 64" in fewer
     checked = fewer + "\nassert len(frames) == 5 and frames[0].shape == (10_000, 5)"
     done = subprocess.run([sys.executable, "-c", checked],
                           cwd=ROOT, env=flags, capture_output=True, text=True, check=False)  # fmt: skip
