@@ -95,6 +95,7 @@ def test_the_page_names_the_prior_in_use():
     assert inspect.signature(build_model).parameters["concentration"].default == 0.5
 
 
+@pytest.mark.slow
 def test_a_finished_release_needs_no_audience(tmp_path):
     """An analyst's run: the same page but for the truth, which only a simulation knows."""
     BloomRelease(np.array([3000, 400, 400, 200]), 0.2, "secure").write(tmp_path / "release.json")
