@@ -139,6 +139,7 @@ def test_a_truncated_number_around_any_centre_sums_to_one_and_is_never_outside(l
     assert "upper" not in bounds or np.all(logp[1] == -np.inf)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bounds", [{}, *BOUNDS], ids=str)
 @pytest.mark.parametrize("law", LAWS)
 def test_a_truncated_number_is_drawn_from_its_law(law, bounds):
@@ -232,6 +233,7 @@ def test_slopes_of_a_summed_out_count_are_those_of_its_log_probability(latent, b
             assert slope == pytest.approx((high - low) / 2e-4, rel=1e-6, abs=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("latent", COUNTS)
 def test_draws_of_a_summed_out_count_follow_its_law(latent):
     options = {name: values[2] for name, values in EXTRAS[latent].items()}
@@ -265,6 +267,7 @@ def test_cumulative_probabilities_of_released_numbers_are_sums_of_their_probabil
     np.testing.assert_allclose(np.exp(logcdf), want, rtol=1e-9 if weight == 1.0 else 2e-4, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("law", "latent"), [(Geometric(3.0), "negative-binomial"), (DiscreteGaussianNoise(5.0), None)], ids=str
 )
@@ -296,6 +299,7 @@ def test_posteriors_are_calibrated_where_rows_below_a_threshold_are_absent(law, 
 # --- in models -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_numbers_released_in_a_model_are_sampled_predicted_and_scored():
     rng = np.random.default_rng(2)
     exact = rng.poisson(30.0, 40)

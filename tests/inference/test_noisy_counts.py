@@ -46,6 +46,7 @@ def test_stands_for_the_integer_law_behind_a_spread_out_count(scale, spread):
     assert error < np.abs(formula / exact - 1).max()
 
 
+@pytest.mark.slow
 def test_forward_draws_follow_each_law():
     """100 counts a law, 400 draws each: standard deviations within 4 % (10 standard errors at a kurtosis of 6)."""
     noise = ReleasedNoise(LAWS * 100)
@@ -63,6 +64,7 @@ def test_forward_draws_follow_each_law():
     assert np.abs(np.corrcoef(errors.reshape(-1, 400).T) - np.eye(400)).max() < 8 / np.sqrt(400)
 
 
+@pytest.mark.slow
 def test_forward_draws_have_the_geometric_laws_probabilities():
     """Chi-square over the 21 central values, 200,000 draws: fails by chance once in 10,000 seeds."""
     law = TwoSidedGeometric(2.0)
@@ -104,6 +106,7 @@ def test_the_chance_that_noise_is_below_a_limit(law):
         np.testing.assert_allclose(np.exp(own), law.cdf(half), atol=0.012)
 
 
+@pytest.mark.slow
 def test_counts_held_back_have_their_chance_and_are_drawn_as_often():
     """20,000 draws of each law: a share has a standard error below .0036, five of them once in two million."""
     limits = np.array([12.0, 20.5, -np.inf, 41.5])

@@ -112,6 +112,7 @@ def test_profiles_vary_less_in_larger_models_and_where_the_population_varies(lim
     assert build_model(release, spread=1.5, n_classes=2)["spread"].get_value() == 1.5
 
 
+@pytest.mark.slow
 def test_dirichlet_profiles_are_dirichlet():
     """Moments of 4,000 prior draws of a second level: standard errors of mean and variance below .006 and .003."""
     with build_model(_release(), n_classes=2, profiles="dirichlet", profile_prior=0.5):

@@ -37,6 +37,7 @@ def _pit(true, draws, rng):
     return ((draws < true).sum(axis=0) + rng.integers(0, ties + 1) + 0.5) / 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("m", "law", "alpha"),
     [

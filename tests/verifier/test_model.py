@@ -243,6 +243,7 @@ def test_exact_draws_of_the_counts_have_their_exact_posterior():
         assert statistic < chi2.isf(1e-6, big.sum())
 
 
+@pytest.mark.slow
 def test_pit_of_prior_draws_is_uniform():
     # Simulation-based calibration without Monte Carlo: r from the prior, counts from the model's own forward draws, and
     # the exact distribution function at r. Kolmogorov-Smirnov at level 1e-6 with 4,000 simulations, for M = 30.
