@@ -279,11 +279,12 @@ def _bars(labels: Sequence[str], shares: Sequence[float], rest: str) -> Matplotl
 
 
 def split_variance(shares: Floats, counts: Floats) -> tuple[Floats, Floats]:
-    r"""Split the posterior variance of population counts by the law of total variance over the confidential counts."""
-    design = np.column_stack([np.ones(len(counts)), counts - counts.mean(axis=0)])
-    coefficients, _, rank, _ = np.linalg.lstsq(design, shares, rcond=None)
-    fitted = design @ coefficients
-    residual = shares - fitted
-    # Residual degrees of freedom: a regression on noise alone would seem to explain rank / draws.
-    left = (residual**2).sum(axis=0) / max(len(counts) - int(rank), 1)
-    return np.maximum(shares.var(axis=0, ddof=1) - left, 0.0), left
+    r"""Split posterior variances of population counts by the law of total variance over each one's confidential count.
+
+    All confidential counts together would explain draws by chance: there may be more of them than draws.
+    """
+    x, y = counts - counts.mean(axis=0), shares - shares.mean(axis=0)
+    together, squares, total = (np.einsum("dc,dc->c", one, other) for one, other in ((x, y), (x, x), (y, y)))
+    explained = np.divide(together**2, squares, out=np.zeros_like(total), where=squares > 0)
+    left = np.maximum(total - explained, 0.0) / max(len(counts) - 2, 1)
+    return np.maximum(total / max(len(counts) - 1, 1) - left, 0.0), left

@@ -113,3 +113,11 @@ def test_the_split_adds_up_and_finds_the_noise():
     # Standard errors: 900 sqrt(2 / 4000) = 20 and 100 sqrt(2 / 4000) = 2.2; five of them, false alarm below 1e-5.
     np.testing.assert_allclose(privacy, 900, atol=100)
     np.testing.assert_allclose(sampling, 100, atol=12)
+
+
+def test_more_counts_than_draws_explain_no_more():
+    rng = np.random.default_rng(4)
+    counts = rng.normal(1000.0, 30.0, size=(300, 500))
+    privacy, sampling = split_variance(counts + rng.normal(0.0, 10.0, size=counts.shape), counts)
+    # Standard errors 900 sqrt(2 / 300 / 500) = 3.3 and .37; five of them.
+    assert privacy.mean() == pytest.approx(900, abs=17) and sampling.mean() == pytest.approx(100, abs=1.9)
