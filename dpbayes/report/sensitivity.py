@@ -286,5 +286,5 @@ def split_variance(shares: Floats, counts: Floats) -> tuple[Floats, Floats]:
     x, y = counts - counts.mean(axis=0), shares - shares.mean(axis=0)
     together, squares, total = (np.einsum("dc,dc->c", one, other) for one, other in ((x, y), (x, x), (y, y)))
     explained = np.divide(together**2, squares, out=np.zeros_like(total), where=squares > 0)
-    left = np.maximum(total - explained, 0.0) / max(len(counts) - 2, 1)
+    left = np.maximum(total - explained, 0.0) / np.maximum(len(counts) - 1 - (squares > 0), 1)
     return np.maximum(total / max(len(counts) - 1, 1) - left, 0.0), left
