@@ -1,7 +1,6 @@
 """Machine code on disk: found again for the same source, compiled anew for another one."""
 
 import runpy
-import uuid
 
 import numpy as np
 import pytest
@@ -10,12 +9,13 @@ from dpbayes._machine_code import kept, loop, source_key, writable
 
 
 @pytest.fixture
-def load(tmp_path):
-    """Return the function of a source that no run has compiled before."""
-    path, mark = tmp_path / "loops.py", uuid.uuid4()
+def load(tmp_path, monkeypatch):
+    """Return the function of a source that is written anew, with a folder of machine code that begins empty."""
+    monkeypatch.setattr("pytensor.link.numba.cache.NUMBA_CACHE_PATH", tmp_path)
+    path = tmp_path / "loops.py"
 
     def _load(factor):
-        path.write_text(f"# {mark}\ndef scaled(x):\n    return {factor} * x.sum()\n")
+        path.write_text(f"def scaled(x):\n    return {factor} * x.sum()\n")
         source_key.cache_clear()  # as in another process
         return kept(runpy.run_path(str(path))["scaled"])
 

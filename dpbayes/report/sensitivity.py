@@ -279,7 +279,7 @@ def _bars(labels: Sequence[str], shares: Sequence[float], rest: str) -> Matplotl
 
 
 def split_variance(shares: Floats, counts: Floats) -> tuple[Floats, Floats]:
-    r"""Split posterior variances of population counts by the law of total variance over each one's confidential count.
+    """Split posterior variances of population counts by the law of total variance over each one's confidential count.
 
     All confidential counts together would explain draws by chance: there may be more of them than draws.
     """

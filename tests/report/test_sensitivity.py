@@ -119,5 +119,5 @@ def test_more_counts_than_draws_explain_no_more():
     rng = np.random.default_rng(4)
     counts = rng.normal(1000.0, 30.0, size=(300, 500))
     privacy, sampling = split_variance(counts + rng.normal(0.0, 10.0, size=counts.shape), counts)
-    # Standard errors 900 sqrt(2 / 300 / 500) = 3.3 and .37; five of them.
-    assert privacy.mean() == pytest.approx(900, abs=17) and sampling.mean() == pytest.approx(100, abs=1.9)
+    # Standard errors sqrt((2 900^2 + 4 900 100) / 150,000) = 3.6 and 100 sqrt(2 / 150,000) = .37; five of them.
+    assert privacy.mean() == pytest.approx(900, abs=18) and sampling.mean() == pytest.approx(100, abs=1.8)
