@@ -135,7 +135,7 @@ class Verdict:
     --------
     >>> verdict = Verdict((Finding("rhat", "p", 1.002, 1.01, passed=True),), variables=("p",))
     >>> print(verdict.summary())
-    Converged: all 1 checks passed on p.
+    Converged: the check passed on p.
       ok    largest R-hat: 1.002 (≤ 1.01) at p
     >>> Verdict.from_json(verdict.to_json()) == verdict
     True
@@ -164,7 +164,8 @@ class Verdict:
         names, more = ", ".join(self.variables[:6]), len(self.variables) - 6
         names += f" and {more} more" if more > 0 else ""
         if self.passed:
-            head = f"Converged: all {len(self.findings)} checks passed on {names}."
+            checks = "the check" if len(self.findings) == 1 else f"all {len(self.findings)} checks"
+            head = f"Converged: {checks} passed on {names}."
         else:
             head = f"NOT converged: {len(self.failures)} of {len(self.findings)} checks failed on {names}."
         return "\n".join([head, *(f"  {finding}" for finding in self.findings)])

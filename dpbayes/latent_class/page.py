@@ -44,6 +44,11 @@ _CALLED = {
     "margin": "cells of the released tables",
     "cell": "cells of the full table, which the tables leave partly open",
 }
+_REMEDIES = (
+    "Some tables are farther from the model than any that it predicts. Mostly one attribute determines another there, "
+    "as a code determines its group, which a mixture of some dozen classes cannot say. Leave one of the two out and "
+    "derive it afterwards, merge levels, or declare what cannot occur (impossible)."
+)
 _JUDGED = (
     "Class labels switch between chains, which is harmless: convergence is judged on quantities that do not depend on "
     "them, the probabilities of margins and cells."
@@ -389,7 +394,9 @@ def fit_section(trace: xr.DataTree, release: Release) -> Section:
     spread = values.std(0, ddof=1)
     # Where noise is far below one count, no draw of an impossible cell's may differ from zero; its law still does.
     noise = np.sqrt(np.concatenate([t.variances.ravel() for t in release.tables]))
-    residuals = (observed - values.mean(0)) / np.where(spread > 0, spread, noise)
+    spread = np.where(spread > 0, spread, noise)
+    residuals = (observed - values.mean(0)) / spread
+    unexplained = _unexplained(release, residuals, (values - values.mean(0)) / spread)
     tails = 2 * np.minimum((values <= observed).mean(0), (values >= observed).mean(0))
     rows = [
         ("released counts outside their 95 % predictive interval", int((tails < 0.05).sum())),
@@ -407,6 +414,7 @@ def fit_section(trace: xr.DataTree, release: Release) -> Section:
                 "the counts that were released. The model has seen these counts, so that residuals are smaller than in "
                 "fresh data: look for single large ones and for a table whose residuals all point one way."
                 + (" Counts that were held back stand at their threshold." if np.isfinite(least).any() else "")
+                + (f" {_REMEDIES}" if unexplained else "")
             ),
             Table("predictive_check", "Released counts and their predictive law", columns, rows),
             Figure(
@@ -416,6 +424,27 @@ def fit_section(trace: xr.DataTree, release: Release) -> Section:
             ),
             _farthest(release, np.where(held, np.nan, counts), values.mean(0), residuals),
         ],
+        caution=_caution(unexplained),
+    )
+
+
+def _unexplained(release: Release, residuals: Floats, predicted: Floats) -> list[str]:
+    """Name the tables with larger residuals than any table of any predicted release; by chance in 1 of so many fits."""
+    squares = np.square(np.vstack([residuals, predicted]))
+    means = np.column_stack([table.mean(axis=1) for table in by_table(squares, release)])
+    scores = (means - means[1:].mean(axis=0)) / np.maximum(means[1:].std(axis=0), 1e-9)
+    found = np.flatnonzero(scores[0] > scores[1:].max())
+    return [release.tables[i].label for i in found[np.argsort(-scores[0, found])]]
+
+
+def _caution(tables: Sequence[str]) -> str:
+    """Say of which tables a fit is wrong: of three by name."""
+    if not tables:
+        return ""
+    names = f"{', '.join(tables[:3])}{f' and {len(tables) - 3} more tables' if len(tables) > 3 else ''}"
+    return (
+        f"The mixture does not explain the released counts of {names}: what is said of combinations of these "
+        "attributes is wrong by more than its intervals."
     )
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 type Flags = npt.NDArray[np.bool_]
 
 NOTICEABLE = 0.05  # sensitivity that counts (Kallioinen et al. 2024, section 3.3)
-MOST_DRAWS, MOST_ROWS = 4000, 12
+MOST_DRAWS, MOST_ROWS, MOST_BARS = 4000, 12, 24
 LIKELIHOOD = "released numbers"  # name of the likelihood's side in the table
 NOISE = "(by chance alone)"  # marks the table's last rows
 WIDTH_TITLE = "Where the width comes from"
@@ -255,7 +255,8 @@ def shares_section(
     columns = [Column(subject, key="quantity"), Column("standard deviation", format, "sd")]
     columns += [Column(f"{PRIVACY} alone", format, "privacy_sd"), Column(f"{rest} alone", format, "rest_sd")]
     columns += [Column("variance due to noise", ".0%", "privacy_share"), *(column for column, _ in beside)]
-    seen = f"Shares of the privacy noise and of {rest} in each posterior variance."
+    seen = f"Shares of the privacy noise and of {rest} in each posterior variance"
+    seen += ", in their order; some are named." if len(rows) > MOST_BARS else "."
     alt = f"Stacked bars: privacy noise has {range_text} of the variance."
     figure = Figure(_bars([row[0] for row in rows], shares, rest), seen, alt)
     caption = f"Posterior standard deviations by source, {unit}; their squares add up"
@@ -263,15 +264,20 @@ def shares_section(
 
 
 def _bars(labels: Sequence[str], shares: Sequence[float], rest: str) -> MatplotlibFigure:
+    """Draw a bar for each label; many of them in order of their shares, with names for some."""
     import matplotlib.pyplot as plt
 
-    place, width = np.arange(len(labels)), 100 * np.asarray(shares)
-    figure, axis = plt.subplots(figsize=(7.5, 1.0 + 0.32 * len(labels)), layout="constrained")
-    axis.barh(place, width, 0.6, color="#0072b2", label=PRIVACY)
-    axis.barh(place, 100 - width, 0.6, left=width, color="#e69f00", label=rest)
+    count, named = len(labels), min(len(labels), MOST_BARS)
+    order = np.argsort(shares)[::-1] if count > named else np.arange(count)
+    place, width = np.arange(count), 100 * np.asarray(shares)[order]
+    figure, axis = plt.subplots(figsize=(7.5, 1.0 + 0.32 * named), layout="constrained")
+    thick = 0.6 if count == named else 1.0
+    axis.barh(place, width, thick, color="#0072b2", label=PRIVACY)
+    axis.barh(place, 100 - width, thick, left=width, color="#e69f00", label=rest)
     axis.set_xlim(0, 100)
-    axis.set_yticks(place, labels, fontsize=9)
-    axis.set_ylim(len(labels) - 0.5, -0.5)
+    ticks = np.linspace(0, count - 1, named).round().astype(int)
+    axis.set_yticks(ticks, [labels[i] for i in order[ticks]], fontsize=9)
+    axis.set_ylim(count - 0.5, -0.5)
     axis.tick_params(axis="x", labelsize=8)
     axis.set_xlabel("share of the posterior variance (%)", fontsize=9)
     axis.legend(loc="lower center", bbox_to_anchor=(0.4, 1), ncols=2, frameon=False, fontsize=8)

@@ -127,6 +127,27 @@ def test_the_counts_farthest_from_their_prediction_are_named():
     assert {row[0]: row[1] for row in rows}["age: adult, married: 1"] is None
 
 
+def test_a_table_that_the_mixture_does_not_explain_is_named_on_the_first_screen():
+    tables = datasets.acs_tables()
+    release = release_tables(tables, epsilon=1.0, rng=np.random.default_rng(5))
+    exact = np.concatenate([table.counts.ravel() for table in tables])
+    scale = release.tables[0].noise.variance ** 0.5 / 2**0.5
+    drawn = exact + np.random.default_rng(6).laplace(0.0, scale, size=(4, 100, exact.size))
+
+    def section(counts):
+        trace = xr.DataTree.from_dict({"posterior_predictive": xr.Dataset({"released": ((*DIMS, "count"), counts)})})
+        return fit_section(trace, release)
+
+    assert section(drawn).caution == ""  # false alarm 1 / 401
+    wrong = drawn.copy()
+    wrong[..., 8:12] += 10 * scale * np.array([1, -1, -1, 1])  # of the third table
+    found = section(wrong)
+    assert found.caution.startswith(f"The mixture does not explain the released counts of {release.tables[2].label}: ")
+    assert "Leave one of the two out" in found.blocks[0].text
+    everywhere = drawn + 10 * scale * np.resize([1, -1, -1, 1], exact.size)
+    assert " and 7 more tables: what is said" in section(everywhere).caution
+
+
 def test_the_answer_says_shares_in_words_and_the_strongest_association():
     tables = datasets.acs_tables()
     release = release_tables(tables, epsilon=1.0, rng=np.random.default_rng(5))

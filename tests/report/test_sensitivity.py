@@ -115,6 +115,16 @@ def test_the_split_adds_up_and_finds_the_noise():
     np.testing.assert_allclose(sampling, 100, atol=12)
 
 
+def test_bars_of_many_tables_are_in_order_in_a_picture_of_a_page():
+    splits = [(f"table {i}", float(i), 100.0 - i) for i in range(91)]
+    picture = shares_section(splits, **WORDS).blocks[1]
+    axis = picture.figure.axes[0]
+    assert picture.figure.get_figheight() < 9.0 and picture.caption.endswith("in their order; some are named.")
+    names = [text.get_text() for text in axis.get_yticklabels()]
+    assert len(names) == 24 and (names[0], names[-1]) == ("table 90", "table 0")
+    assert [bar.get_width() for bar in axis.patches[:91]] == pytest.approx(range(90, -1, -1))
+
+
 def test_more_counts_than_draws_explain_no_more():
     rng = np.random.default_rng(4)
     counts = rng.normal(1000.0, 30.0, size=(300, 500))
