@@ -439,15 +439,14 @@ def unexplained(trace: xr.DataTree, release: Release) -> list[str]:
         return []
     off = released_vector(release) - _draws(trace, "exact_counts")
     off = np.abs(off, out=off).mean(axis=0)
-    found = []
+    judged = []
     for table, sizes in zip(release.tables, by_table(off, release), strict=True):
-        seen = np.isfinite(sizes)  # a count that was held back says nothing of its noise
-        means = table.noise.mean_magnitude * np.sqrt(table.variances.ravel()[seen] / table.noise.variance)
-        excess = float(np.mean(sizes[seen] / means)) if seen.any() else 0.0
-        log_bound = -seen.sum() * (excess - 1.0 - math.log(excess)) if excess > 1.0 else 0.0
-        found.append((log_bound, table.label))
-    limit = math.log(FALSE_ALARM / len(found))
-    return [label for log_bound, label in sorted(found) if log_bound < limit]
+        if table.threshold is not None:
+            continue  # of what a threshold lets through, noise is larger than its law
+        means = table.noise.mean_magnitude * np.sqrt(table.variances.ravel() / table.noise.variance)
+        excess = float(np.mean(sizes / means))
+        judged.append((-sizes.size * (excess - 1.0 - math.log(excess)) if excess > 1.0 else 0.0, table.label))
+    return [label for log_bound, label in sorted(judged) if log_bound < math.log(FALSE_ALARM / len(judged))]
 
 
 def _caution(tables: Sequence[str]) -> str:
