@@ -453,7 +453,7 @@ def _caution(tables: Sequence[str]) -> str:
     """Say of which tables a fit is wrong: of three by name."""
     if not tables:
         return ""
-    names = f"{', '.join(tables[:3])}{f' and {len(tables) - 3} more tables' if len(tables) > 3 else ''}"
+    names = f"{', '.join(tables[:3])}{f' and {len(tables) - 3} more' if len(tables) > 3 else ''}"
     return (
         f"The mixture does not explain the released counts of {names}: they are farther from it than noise and "
         "sampling allow, and intervals for combinations of these attributes are not to be trusted."

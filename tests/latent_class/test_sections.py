@@ -147,7 +147,7 @@ def test_a_table_that_the_mixture_does_not_explain_is_named_on_the_first_screen(
     assert found.caution.startswith(f"The mixture does not explain the released counts of {release.tables[2].label}: ")
     assert "Leave one of the two out" in found.blocks[0].text
     everywhere = exact + 8 * scale * np.resize([1, -1, -1, 1], counts.size)
-    assert " and 7 more tables: they are" in section(everywhere).caution
+    assert " and 7 more: they are" in section(everywhere).caution
 
 
 def test_noise_of_its_law_is_explained_in_all_but_one_fit_in_a_thousand():
