@@ -12,10 +12,11 @@
 FILE.csv is an excerpt of the American Community Survey for Massachusetts in the columns of the NIST diverse
 communities data (`ma2018.csv`, `ma2019.csv`): sixteen binary or fourteen mixed attributes and all two-way tables; the
 case large is of 48,800 records drawn from the files with replacement, with finer groups of age and income.
-Five real data sets come with libraries: affairs (nine attributes of 6,366 women), insurance (ten of 20,190 people of
+Seven real data sets come with libraries: affairs (nine attributes of 6,366 women), insurance (ten of 20,190 people of
 the RAND health insurance experiment) and election (nine of 944 voters of 1996) with statsmodels, digits (sixteen pixels
-of 1,797 pictures, black or white) and biopsies (sixteen measurements of 569 biopsies, above or below the median) with
-scikit-learn. The case file is all columns of any CSV file, each value a level, rare ones merged beyond --cap.
+of 1,797 pictures, black or white), biopsies (sixteen measurements of 569 biopsies, above or below the median), wine
+(thirteen of 178 wines in quarters, and their kind) and diabetes (eleven of 442 patients, in fifths) with scikit-learn.
+The case file is all columns of any CSV file, each value a level, rare ones merged beyond --cap.
 Generated records come from a random Bayesian network: nine attributes of 2 to 12 levels, 30,000 records and seven
 tables of two and three attributes; fifty of 2 to 20 levels, 50,000 records and all pairs, or with --planned every
 attribute alone and so many pairs, chosen privately. The cases loglinear, threeway, network and resampled are small
@@ -108,7 +109,7 @@ def generated(levels, n, rng):
     return np.column_stack(columns), list(levels)
 
 
-LIBRARY = ["affairs", "insurance", "election", "digits", "biopsies"]
+LIBRARY = ["affairs", "insurance", "election", "digits", "biopsies", "wine", "diabetes"]
 CASES = ["file", "sixteen", "fourteen", "large", "nine", "fifty"]
 CASES += ["loglinear", "threeway", "network", "resampled", *LIBRARY]
 SMALL = [2, 3, 4, 5, 2, 3, 4, 6]
@@ -135,6 +136,13 @@ def resampled(paths, n, rng):
     return np.column_stack(columns), [int(column.max()) + 1 for column in columns]
 
 
+def in_groups(values, size):
+    """Numbers of the levels if they are few, else of groups of equal size."""
+    levels = np.unique(values)
+    few = len(levels) <= 4
+    return np.searchsorted(levels if few else np.quantile(values, np.arange(1, size) / size), values)
+
+
 def from_library(case):
     """Records and levels of a data set that statsmodels or scikit-learn comes with."""
     import statsmodels.datasets
@@ -145,6 +153,12 @@ def from_library(case):
         data = load_breast_cancer().data[:, :16]
         above = load_digits().images[:, 2:6, 2:6].reshape(-1, 16) > 7 if case == "digits" else data > np.median(data, 0)
         return above.astype(int), [2] * 16
+    if case in ("wine", "diabetes"):
+        from sklearn.datasets import load_diabetes, load_wine
+
+        found = load_wine() if case == "wine" else load_diabetes(scaled=False)
+        columns = [in_groups(column, 4 if case == "wine" else 5) for column in (*found.data.T, found.target)]
+        return np.column_stack(columns), [int(column.max()) + 1 for column in columns]
     if case == "affairs":
         data = statsmodels.datasets.fair.load_pandas().data
         cuts = {"affairs": [1e-9, 1, 3]}
