@@ -72,6 +72,7 @@ def findings(
     asked = [attribute for attribute in ordered if mentions[attribute] < math.inf]
     full = [cells_section(trace, release)] if "cell" in trace["posterior"] else []
     size = float(_record_numbers(trace, release).mean())
+    prior, fit = _prior(trace, release, priors), fit_section(trace, release)
     return Findings(
         answer=_answer(trace, release, ordered, asked[0] if asked else None),
         picture=_picture(ordered, asked),
@@ -83,11 +84,12 @@ def findings(
             _shares_section(shares),
             margins_section(trace, release, truth),
             *full,
-            _prior(trace, release, priors),
+            prior,
             sources_section(trace, release),
             released_section(release),
-            fit_section(trace, release),
+            fit,
         ],
+        caution=" ".join(filter(None, (fit.caution, prior.caution))),
         judged=_JUDGED,
         named=quantity_names(release),
     )
