@@ -44,12 +44,11 @@ _CALLED = {
     "margin": "cells of the released tables",
     "cell": "cells of the full table, which the tables leave partly open",
 }
-FALSE_ALARM = 1e-3  # the chance that a fit of a right model names any table
+FALSE_ALARM = 1e-3  # the chance, at most, that a fit of a right model names any table
 _REMEDIES = (
     "Some tables are farther from the model than their noise allows. Mostly one attribute determines another there, "
     "as a code determines its group, which a mixture of some dozen classes cannot say. Leave one of the two out and "
-    "derive it afterwards, merge levels, or, in releases of up to some 1,500 counts, declare what cannot occur "
-    "(impossible)."
+    "derive it afterwards, merge levels, or, in a smaller release, declare what cannot occur (impossible)."
 )
 _JUDGED = (
     "Class labels switch between chains, which is harmless: convergence is judged on quantities that do not depend on "
