@@ -22,9 +22,9 @@ from dpbayes._arguments import Floats, instance, one_of, strictly_between, whole
 from dpbayes._arguments import function as given_function
 from dpbayes.errors import InputError
 from dpbayes.inference.noisy_counts import released_vector
-from dpbayes.latent_class.design import Cell, by_table, cells_of, flat_draws, record_numbers
-from dpbayes.latent_class.synthesis import concentration_of, fitted_domain, fitted_mixture, fitted_zeros
-from dpbayes.latent_class.zeros import ZeroSet, conditioned
+from dpbayes.latent_class.design import by_table, flat_draws, record_numbers
+from dpbayes.latent_class.synthesis import _BLOCK, concentration_of, fitted_domain, fitted_mixture, fitted_support
+from dpbayes.latent_class.zeros import Support
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from dpbayes.data.domain import Domain
     from dpbayes.privacy.release import Release
 
-_BLOCK = 1 << 23  # numbers in a work array
 _CACHED = 1 << 16  # numbers of a table that are worked on together: those that the processor's cache holds
 
 
@@ -42,30 +41,21 @@ class Mixture:
 
     weights: Floats
     profiles: Sequence[Floats]
-    domain: Domain
-    zeros: ZeroSet | None
+    support: Support
 
     @classmethod
-    def of(cls, posterior: xr.Dataset, domain: Domain, zeros: ZeroSet | None) -> Mixture:
+    def of(cls, posterior: xr.Dataset, support: Support) -> Mixture:
         """Read the draws of a posterior, chains one after another."""
-        return cls(*fitted_mixture(posterior, domain), domain, zeros)
+        return cls(*fitted_mixture(posterior, support.domain), support)
 
     def margin(self, names: Sequence[str]) -> Floats:
         """Return the probabilities of a margin's cells in C order, shape ``(draws, cells)``; each draw sums to one."""
-        if self.zeros is None:
-            axes = self.domain.axes(names)
-            # A cell is a product of two parts, whose sum over the classes is a product of matrices.
-            sizes = [self.domain.shape[axis] for axis in axes]
-            cut = min(range(len(axes)), key=lambda place: math.prod(sizes[:place]) + math.prod(sizes[place:]))
-            parts = [
-                np.matmul(np.swapaxes(one._outer(axes[:cut]) * one.weights[:, :, None], 1, 2), one._outer(axes[cut:]))
-                for one in self._blocks(math.prod(sizes[:cut]) + math.prod(sizes[cut:]))
-            ]
-        else:
-            plan = self.zeros.plan(cells_of(self.domain, names))
-            padded = (np.pad(one._cells(plan.cells), ((0, 0), (0, 1))) for one in self._blocks(len(plan.cells)))
-            parts = [conditioned(one, plan) for one in padded]
-        values = np.concatenate(parts).reshape(len(self.weights), -1)
+        axes = self.support.domain.axes(names)
+        shape = [self.support.domain.shape[axis] for axis in axes]
+        width = math.prod(shape[: len(axes) // 2]) + math.prod(shape[len(axes) // 2 :]) + self.support.n_parts
+        parts = [self.support.margin(*one.support.conditioned(one.weights, one.profiles, axes), axes)
+                 for one in self._blocks(width)]  # fmt: skip
+        values = np.concatenate(parts)
         return np.asarray(values / values.sum(axis=1, keepdims=True))
 
     def _blocks(self, width: int) -> Iterator[Mixture]:
@@ -73,25 +63,7 @@ class Mixture:
         step = max(1, _BLOCK // (width * self.weights.shape[1]))
         for start in range(0, len(self.weights), step):
             part = slice(start, start + step)
-            yield Mixture(self.weights[part], [one[part] for one in self.profiles], self.domain, self.zeros)
-
-    def _outer(self, axes: Sequence[int]) -> Floats:
-        """Return the products of some attributes' profiles, shape ``(draws, classes, combinations)``."""
-        start = np.ones((*self.weights.shape, 1))
-        factors = [self.profiles[axis] for axis in axes]
-        return reduce(lambda a, b: (a[..., None] * b[..., None, :]).reshape(*a.shape[:2], -1), factors, start)
-
-    def _cells(self, cells: Sequence[Cell]) -> Floats:
-        """Return the probability of each of some cells, shape ``(draws, cells)``."""
-        columns = np.concatenate([*self.profiles, np.ones((*self.weights.shape, 1))], axis=2)
-        first = (0, *np.cumsum(self.domain.shape).tolist())
-        index = np.full((len(cells), max(map(len, cells), default=0)), first[-1])
-        for row, cell in zip(index, cells, strict=True):
-            row[: len(cell)] = [first[axis] + level for axis, level in cell]
-        product = np.ones((*self.weights.shape, len(cells)))
-        for column in index.T:
-            product *= columns[:, :, column]
-        return np.asarray(np.matmul(self.weights[:, None], product)[:, 0])
+            yield Mixture(self.weights[part], [one[part] for one in self.profiles], self.support)
 
 
 _LEAST_COUNT = 1e-6  # records; without rounding, a draw below it is moved here, so that log-odds stay finite
@@ -329,7 +301,7 @@ def margin_draws(
             f"{margin.size:,} cells of {draws:,} draws are {numbers:,} numbers, more than the {MAX_NUMBERS:,} that are "
             f"held; pass thin={thin * math.ceil(numbers / MAX_NUMBERS)}, or name fewer attributes"
         )
-    mixture = Mixture.of(posterior, domain, fitted_zeros(trace, domain))
+    mixture = Mixture.of(posterior, fitted_support(trace, domain))
     if target == "population":
         values = population_shares(posterior, release, mixture, margin.names, random_seed)
     else:
@@ -537,10 +509,7 @@ def regress(
     instance(formula, str, "formula", remedy="such as 'income ~ race + sex'")
     domain = fitted_domain(trace)
     names, outcome, matrix, terms = _cells_design(domain, formula)
-    zeros, possible = fitted_zeros(trace, domain), np.ones(len(outcome), dtype=bool)
-    if zeros is not None:  # which leave nothing of some cells
-        plan = zeros.plan(cells_of(domain, names))
-        possible = plan.own < len(plan.cells)
+    possible = fitted_support(trace, domain).possible(names)
     outcome, matrix = outcome[possible], matrix[possible]
     _check_rank(matrix, terms, formula)
     if family == "logistic" and not np.all((outcome >= 0) & (outcome <= 1)):

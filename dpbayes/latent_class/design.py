@@ -16,7 +16,7 @@ from dpbayes._arguments import Floats, one_of, ordered, positive_finite, shown, 
 from dpbayes._names import variable_name
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
-from dpbayes.latent_class.zeros import Impossible, ZeroSet
+from dpbayes.latent_class.zeros import Impossible, Support
 from dpbayes.privacy.release import Release
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ SEVERAL, LARGE = 1_500, 4_000
 # Names of dimensions and variables of the model, which no attribute's own dimension may have; those of draws, and of
 # summaries of draws, stand beside the attributes in every result, so that no attribute may have them.
 _OF_DRAWS = {"chain", "draw", "draws", "quantile", "sample"}
-_DIMENSIONS = {"attribute", "break", "class", "count", "level", "rank", "zero_part"}
+_DIMENSIONS = {"attribute", "break", "case", "class", "combination", "count", "level", "rank", "zero_part"}
 _SAMPLED = {"alpha", "stick", "level_scores", "level_weights", "n", "overdispersion"}
 _SAMPLED |= {"count_deviations", "size_deviations", "level_deviations"}
 _RECORDED = {"cell", "exact_counts", "given_mean", "given_variance", "margin", "margin_sample", "profiles", "weights"}
@@ -63,13 +63,13 @@ _RESERVED = _OF_DRAWS | _DIMENSIONS | _SAMPLED | _RECORDED | _DATA | _DERIVED
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """The attributes, margins and structural zeros of a latent class model, and its number of classes."""
+    """The attributes, margins and possible records of a latent class model, and its number of classes."""
 
     domain: Domain
     tables: tuple[tuple[str, ...], ...]
     n_classes: int
     margins: tuple[tuple[str, ...], ...]
-    zeros: ZeroSet | None
+    support: Support
 
     @classmethod
     def of(
@@ -95,14 +95,10 @@ class Design:
         one_of(profiles, get_args(Profiles.__value__), "profiles")
         if likelihood is not None:
             one_of(likelihood, get_args(Likelihood.__value__), "likelihood", remedy="None chooses")
-        if likelihood == "cells" and impossible:
-            raise InputError("likelihood='cells' does not go with structural zeros (impossible=); leave it out")
         if overdispersion not in (None, True, False):
             raise InputError(f"overdispersion must be True, False or None (which chooses), got {shown(overdispersion)}")
-        if overdispersion and (likelihood == "tables" or impossible):
-            raise InputError(
-                "overdispersion=True needs likelihood='cells', and no structural zeros (impossible=); leave it out"
-            )
+        if overdispersion and likelihood == "tables":
+            raise InputError("overdispersion=True needs likelihood='cells'; leave one of them out")
         counts = sum(domain.project(names).size for names in sets)
         if overdispersion and counts > MAX_EXACT_CELLS:
             raise InputError(
@@ -119,7 +115,7 @@ class Design:
         requested = _requested(domain, margins or ())
         for names in sets:
             domain.axes(names)
-        return cls(domain, sets, classes, requested, ZeroSet.of(domain, impossible) if impossible else None)
+        return cls(domain, sets, classes, requested, Support.of(domain, impossible))
 
     @property
     def recorded(self) -> dict[str, tuple[str, ...]]:
@@ -204,11 +200,11 @@ def default_spread(release: Release) -> float:
     return smaller if _size(release) <= SEVERAL else larger
 
 
-def default_likelihood(release: Release, *, zeros: bool = False, overdispersion: bool | None = None) -> Likelihood:
-    """Return the form of the likelihood that suits a release, with or without structural zeros."""
+def default_likelihood(release: Release, *, overdispersion: bool | None = None) -> Likelihood:
+    """Return the form of the likelihood that suits a release."""
     if overdispersion:
         return "cells"
-    if zeros or release.n_counts <= FEW_CELLS:
+    if release.n_counts <= FEW_CELLS:
         return "tables"
     return "tables" if _ratio(release) > LOW_RATIO and release.n_counts <= MAX_JOINT_CELLS else "cells"
 

@@ -31,12 +31,13 @@ shape.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 from scipy.special import log_ndtr, ndtri_exp
 
@@ -45,10 +46,9 @@ from dpbayes.errors import InputError
 from dpbayes.inference.noisy_counts import released_vector
 from dpbayes.latent_class.design import Cell, Likelihood, default_spread, prior_of_n, released_cells
 from dpbayes.latent_class.kernel import Rectangles, SumsWithin
+from dpbayes.latent_class.zeros import Support
 
 if TYPE_CHECKING:
-    from dpbayes.data.domain import Domain
-    from dpbayes.latent_class.zeros import ZeroSet
     from dpbayes.privacy.release import NoisyTable, Release
 
 
@@ -57,6 +57,12 @@ type Kind = Literal["gaussian", "laplace", "uneven"]
 # Added to the variance of every R, as a share of the noise's variance: a cell whose probability falls to zero would
 # else tie its count to its mean ever more tightly.
 NUGGET = 1e-4
+HARDLY = 1e-12  # the share that the likelihood leaves to what a case excludes, which has a square root
+
+
+def as_input(name: str, value: Any) -> Any:
+    """Return what does not change with the released numbers as an input of the graph, not a constant in its code."""
+    return pytensor.shared(value, name=name, shape=(None,) * value.ndim)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,50 +97,129 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False)
-class Tables:
-    """Where the cells of a release stand among the columns of all attributes' levels, side by side."""
+class Columns:
+    """What the cells of some margins are products of: columns of classes' profiles, side by side in groups.
 
-    domain: Domain
-    blocks: tuple[Block, ...]
+    Without structural zeros a group holds an attribute's levels. With them it holds what a margin takes of a unit:
+    `sums` (combination, column) of the unit's combinations; None without zeros. Of every margin the `places` of its
+    cells in C order, with an axis for each of the groups that it is a product of (`groups`).
+    """
+
+    support: Support
+    sizes: Ints
+    sums: Floats | None
+    places: tuple[Ints, ...]
+    groups: tuple[Ints, ...]
 
     @classmethod
-    def of(cls, release: Release) -> Tables:
-        """Arrange the cells of a release."""
-        domain, blocks = release.domain, []
-        first = np.cumsum([0, *domain.shape])
-        owner = np.append(np.repeat(np.arange(len(domain)), domain.shape), -1)
-        starts = np.cumsum([0, *(table.counts.size for table in release.tables)])
-        groups: dict[Kind, list[int]] = {}
-        width, factors = max(2, *(len(table.attributes) for table in release.tables)), list[Ints]()
-        for number, table in enumerate(release.tables):
-            groups.setdefault(_kind(table), []).append(number)
-            axes = list(domain.axes(table.attributes))
-            columns = np.indices(table.counts.shape).reshape(len(axes), -1).T + first[axes]
-            factors.append(np.pad(columns, ((0, 0), (0, width - len(axes))), constant_values=first[-1]))
-        for kind, members in sorted(groups.items()):
-            places = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in members])
-            variances = np.concatenate([release.tables[i].variances.ravel() for i in members])
-            products = Products.of(np.concatenate([factors[i] for i in members]), _sizes(domain))
-            rectangles = Rectangles.of(products.left, products.parts, owner)
-            order = rectangles.order
-            products = Products(products.left, products.parts[order])
-            blocks.append(Block(kind, places[order], products, variances[order], rectangles))
-        return cls(release.domain, tuple(blocks))
-
-    @cached_property
-    def membership(self) -> Floats:
-        """Which attribute each column belongs to, as indicators of shape ``(columns, attributes)``."""
-        return np.repeat(np.eye(len(self.domain)), self.domain.shape, axis=0)
+    def of(cls, support: Support, sets: Sequence[Sequence[str]]) -> Columns:
+        """Arrange the columns of some margins."""
+        domain, all_places, all_groups = support.domain, list[Ints](), list[Ints]()
+        found: dict[tuple[int, ...], tuple[int, Ints, Ints]] = {}  # of a group's attributes: unit, levels, which
+        if not support.cells:
+            found = {axes: (unit, support.levels[unit], np.zeros(0, int)) for unit, axes in enumerate(support.axes)}
+        for names in sets:
+            axes, shape = domain.axes(names), domain.project(names).shape
+            strides = dict(zip(axes, [math.prod(shape[place + 1 :]) for place in range(len(shape))], strict=True))
+            places, own = np.zeros((), dtype=np.int64), list[int]()
+            for unit, (tied, levels) in enumerate(zip(support.axes, support.levels, strict=True)):
+                if not (taken := tuple(axis for axis in tied if axis in strides)):
+                    continue
+                if taken not in found:
+                    part = levels[:, [tied.index(axis) for axis in taken]]
+                    rows, which = np.unique(part, axis=0, return_inverse=True)
+                    found[taken] = unit, rows, which.ravel()
+                places = np.add.outer(places, found[taken][1] @ [strides[axis] for axis in taken])
+                own.append(list(found).index(taken))
+            all_places.append(places)
+            all_groups.append(np.array(own))
+        sizes = np.array([len(rows) for _, rows, _ in found.values()])
+        sums = _sums_of(support, list(found.values())) if support.cells else None
+        return cls(support, sizes, sums, tuple(all_places), tuple(all_groups))
 
     @property
     def ends(self) -> Ints:
-        """Where the columns of each attribute end."""
-        return np.cumsum(self.domain.shape)
+        """Where the columns of each group end."""
+        return np.cumsum(self.sizes)
 
-    @cached_property
-    def order(self) -> Ints:
-        """Where each released cell stands among the blocks' cells, one block after another."""
-        return np.argsort(np.concatenate([block.places for block in self.blocks]))
+    @property
+    def of_columns(self) -> Ints:
+        """The size of every column's group; 0 of the last column, a one."""
+        return np.append(np.repeat(self.sizes, self.sizes), 0)
+
+    def factors(self, margin: int) -> tuple[Ints, Ints]:
+        """Return the places of a margin's cells, in ascending order, and the columns of each (cell, factor)."""
+        places, own = self.places[margin], self.groups[margin]
+        columns = np.indices(places.shape).reshape(places.ndim, -1).T + (self.ends - self.sizes)[own]
+        order = np.argsort(places, axis=None)
+        return places.ravel()[order], columns[order]
+
+    def padded(self, factors: Sequence[Ints]) -> Ints:
+        """Join the columns of cells of several margins, with ones where they are fewer."""
+        width = max(2, *(one.shape[1] for one in factors))
+        ones = self.sizes.sum()
+        return np.concatenate([
+            np.pad(one, ((0, 0), (0, width - one.shape[1])), constant_values=ones) for one in factors
+        ])  # fmt: skip
+
+    def summed(self, values: Any, name: str) -> Any:
+        """Sum values of units' combinations to those of columns; `name` tells the inputs of a graph apart."""
+        return values if self.sums is None else pt.dot(values, as_input(f"sums_of_{name}", self.sums))
+
+    def shares(self, shares: Floats) -> Floats:
+        """Return the shares of all columns where attributes are independent, but for what is impossible."""
+        if self.sums is None:
+            return shares
+        apart = [own[None, None] for own in np.split(shares, np.cumsum(self.support.domain.shape)[:-1])]
+        weights, units = self.support.conditioned(np.ones((1, 1)), apart)
+        return np.asarray(np.concatenate([weights[0] @ unit[0] for unit in units if unit is not None]) @ self.sums)
+
+
+def _sums_of(support: Support, groups: Sequence[tuple[int, Ints, Ints]]) -> Floats:
+    """Return which combinations of all units, side by side, each column of some groups sums up."""
+    starts = np.cumsum([0, *map(len, support.levels)])
+    parts = []
+    for unit, rows, which in groups:
+        part = np.zeros((starts[-1], len(rows)))
+        part[starts[unit] : starts[unit + 1]] = np.eye(len(rows))[which]
+        parts.append(part)
+    return np.concatenate(parts, axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """Where the cells of a release stand among columns; impossible ones stand nowhere."""
+
+    columns: Columns
+    blocks: tuple[Block, ...]
+
+    @classmethod
+    def of(cls, release: Release, support: Support | None = None) -> Tables:
+        """Arrange the cells of a release; all records are possible unless `support` says otherwise."""
+        support = support or Support.of(release.domain)
+        columns, blocks = Columns.of(support, [table.attributes for table in release.tables]), []
+        owner = np.append(np.repeat(np.arange(len(columns.sizes)), columns.sizes), -1)
+        starts = np.cumsum([0, *(table.counts.size for table in release.tables)])
+        groups: dict[Kind, list[int]] = {}
+        for number, table in enumerate(release.tables):
+            groups.setdefault(_kind(table), []).append(number)
+        for kind, members in sorted(groups.items()):
+            cells = [columns.factors(i) for i in members]
+            places = np.concatenate([starts[i] + own for i, (own, _) in zip(members, cells, strict=True)])
+            variances = [release.tables[i].variances.ravel()[own] for i, (own, _) in zip(members, cells, strict=True)]
+            products = Products.of(columns.padded([own for _, own in cells]), columns.of_columns)
+            rectangles = Rectangles.of(products.left, products.parts, owner)
+            order = rectangles.order
+            products = Products(products.left, products.parts[order])
+            blocks.append(Block(kind, places[order], products, np.concatenate(variances)[order], rectangles))
+        return cls(columns, tuple(blocks))
+
+    def order(self, n_counts: int) -> Ints:
+        """Return where each released cell stands among the blocks' cells, one block after another; impossible: last."""
+        places = np.concatenate([block.places for block in self.blocks])
+        found = np.full(n_counts, len(places))
+        found[places] = np.arange(len(places))
+        return found
 
 
 def _kind(table: NoisyTable) -> Kind:
@@ -142,19 +227,6 @@ def _kind(table: NoisyTable) -> Kind:
     if table.noise.is_pure:
         return "laplace"
     return "gaussian" if table.spreads is None and table.threshold is None else "uneven"
-
-
-def _sizes(domain: Domain) -> Ints:
-    return np.append(np.repeat(domain.shape, domain.shape), 0)
-
-
-def products_of(domain: Domain, cells: Sequence[Cell]) -> Products:
-    """Return any cells as products of columns."""
-    first = np.cumsum([0, *domain.shape])
-    factors = np.full((len(cells), max(2, *map(len, cells))), first[-1], dtype=np.int64)
-    for row, cell in zip(factors, cells, strict=True):
-        row[: len(cell)] = [first[axis] + level for axis, level in cell]
-    return Products.of(factors, _sizes(domain))
 
 
 def filled_counts(release: Release) -> list[tuple[Floats, Floats]]:
@@ -188,33 +260,67 @@ def released_shares(release: Release) -> Floats:
     return np.concatenate(found)
 
 
-def rotation(domain: Domain, shares: Floats) -> Floats:
-    """Return the eigenvectors of every attribute's covariance under the shares, block by block: (column, column)."""
-    turned = np.zeros((len(shares), len(shares)))
-    ends = np.cumsum(domain.shape)
-    for start, end in zip(ends - domain.shape, ends, strict=True):
-        own = shares[start:end]
+def rotation(columns: Columns, shares: Floats) -> Floats:
+    """Return the eigenvectors of every group's covariance under released shares, block by block: (column, column)."""
+    own_shares = columns.shares(shares)
+    turned = np.zeros((len(own_shares), len(own_shares)))
+    for start, end in zip(columns.ends - columns.sizes, columns.ends, strict=True):
+        own = own_shares[start:end]
         turned[start:end, start:end] = np.linalg.eigh(np.diag(own) - np.outer(own, own))[1]
     return turned
 
 
-def turned(release: Release, turn: Floats, counts: Floats) -> Floats:
+def turned(release: Release, columns: Columns, turn: Floats, counts: Floats) -> Floats:
     """Return counts ``(..., cells)``, those of tables with Gaussian noise in the directions that `turn` leads to.
 
     Blocks of `turn` hold a direction per column; its transpose leads back.
     """
-    ends, found, start = np.cumsum(release.domain.shape), np.array(counts), 0
-    for table in release.tables:
-        part = slice(start, start := start + table.counts.size)
+    found, start = np.array(counts), 0
+    for number, table in enumerate(release.tables):
+        places, start = start + columns.places[number], start + table.counts.size
         if _kind(table) != "gaussian":
             continue
-        own = found[..., part].reshape(*counts.shape[:-1], *table.counts.shape)
-        for place, axis in enumerate(release.domain.axes(table.attributes)):
-            block = slice(ends[axis] - release.domain.shape[axis], ends[axis])
+        own = found[..., places]
+        for place, group in enumerate(columns.groups[number]):
+            block = slice(columns.ends[group] - columns.sizes[group], columns.ends[group])
             at = counts.ndim - 1 + place
             own = np.moveaxis(np.tensordot(own, turn[block, block], (at, 0)), -1, at)
-        found[..., part] = own.reshape(*counts.shape[:-1], -1)
+        found[..., places] = own
     return found
+
+
+def conditioned(support: Support, weights: Any, profiles: Any) -> tuple[Any, Any]:
+    """Return weights (case and class) and profiles of units' combinations, given that records are possible.
+
+    As `Support.conditioned`, for one point; combinations that a case has not keep a share of `HARDLY`.
+    """
+    if not support.cells:
+        return weights, profiles
+    first, ends = np.cumsum([0, *support.domain.shape]), np.cumsum(list(map(len, support.levels)))
+    holds = np.zeros((first[-1], ends[-1]))
+    for axes, levels, end in zip(support.axes, support.levels, ends, strict=True):
+        for axis, own in zip(axes, levels.T, strict=True):
+            holds[first[axis] + own, np.arange(end - len(own), end)] = 1.0
+    allowed = np.where(np.concatenate(support.allowed, axis=1), 1.0, HARDLY)
+    starts = np.zeros(ends[-1])
+    starts[ends - list(map(len, support.levels))] = 1.0
+    joint = pt.exp(pt.dot(pt.log(profiles), as_input("holds", holds)))
+    cased = (joint[None] * as_input("allowed", allowed)[:, None]).reshape((-1, joint.shape[1]))
+    total = SumsWithin()(cased, as_input("unit_ends", ends))
+    sums = pt.dot(pt.log(total), as_input("unit_starts", starts))
+    chance = (pt.log(weights)[None] + sums.reshape((support.n_cases, -1))).reshape((-1,))
+    chance = pt.exp(chance)
+    return chance / pt.sum(chance), cased / total
+
+
+def of_columns(columns: Columns, classes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return classes' profiles and standard normal deviations in the columns of the tables, from those of units."""
+    if columns.sums is None:
+        return classes
+    weights, profiles, n, dispersion, sizes, deviations = classes
+    psi = columns.summed(profiles, "profiles")
+    moved = columns.summed(pt.sqrt(profiles) * deviations, "deviations")
+    return weights, psi, n, dispersion, sizes, moved / pt.sqrt(psi)
 
 
 def classes_of(
@@ -348,33 +454,22 @@ def sampling_ratio(release: Release, shares: Floats) -> float:
     return float(np.sqrt(np.mean(found))) if found else 0.0
 
 
-def cell_covariance(
-    domain: Domain, cells: Sequence[Cell], weights: Floats, profiles: Floats, zeros: ZeroSet | None = None
-) -> Floats:
+def cell_covariance(support: Support, cells: Sequence[Cell], weights: Floats, profiles: Floats) -> Floats:
     """Return the covariance of one record's membership in cells of any margins, under a mixture, given no zero."""
-    total, impossible = _meetings(domain, cells, weights, profiles, ()), 0.0
-    for part in () if zeros is None else zeros.cells:
-        met = _meetings(domain, [*cells, ()], weights, profiles, part)
-        total, impossible = total - met[:-1, :-1], impossible + met[-1, -1]
-    total = np.maximum(total, 0.0) / (1.0 - impossible)
+    apart = [own[None] for own in np.split(profiles, np.cumsum(support.domain.shape)[:-1], axis=1)]
+    classes, units = support.conditioned(weights[None], apart)
+    joint = np.repeat(classes[0][:, None, None], len(cells), axis=1).repeat(len(cells), axis=2)
+    for axes, levels, unit in zip(support.axes, support.levels, units, strict=True):
+        inside = np.ones((len(cells), len(levels)))
+        for row, cell in zip(inside, cells, strict=True):
+            for axis, level in cell:
+                if axis in axes:
+                    row *= levels[:, axes.index(axis)] == level
+        assert unit is not None
+        joint *= np.matmul(inside * unit[0][:, None], inside.T)
+    total = joint.sum(axis=0)
     single = np.diag(total)
     return np.asarray(total - np.outer(single, single))
-
-
-def _meetings(domain: Domain, cells: Sequence[Cell], weights: Floats, profiles: Floats, part: Cell) -> Floats:
-    """Return the probabilities that a record lies in two cells and a part."""
-    first = np.cumsum([0, *domain.shape])
-    joint = np.repeat(weights[:, None, None], len(cells), axis=1).repeat(len(cells), axis=2)
-    for axis, size in enumerate(domain.shape):
-        inside = np.ones((len(cells), size))
-        for row, cell in zip(inside, cells, strict=True):
-            if axis in dict(cell):
-                row[:] = np.arange(size) == dict(cell)[axis]
-        own = profiles[:, first[axis] : first[axis + 1]]
-        if axis in dict(part):
-            own = own * (np.arange(size) == dict(part)[axis])
-        joint *= np.matmul(inside * own[:, None], inside.T)
-    return np.asarray(joint.sum(axis=0))
 
 
 def joint_law(sampling: Floats, noise: Floats) -> dict[str, Floats]:
@@ -395,10 +490,11 @@ def joint_law(sampling: Floats, noise: Floats) -> dict[str, Floats]:
 
 def pilot(release: Release, tables: Tables, shares: Floats, spread: float, steps: int = 400) -> tuple[Floats, Floats]:
     """Fit eight classes to the released counts by penalized least squares (Adam); return weights and profiles."""
-    n, filled, member = release.size, filled_counts(release), tables.membership
+    n, filled, domain = release.size, filled_counts(release), release.domain
+    member = np.repeat(np.eye(len(domain)), domain.shape, axis=0)
     counts = np.concatenate([one.ravel() for one, _ in filled]) / n
     noise = np.concatenate([one.ravel() for _, one in filled]) / n**2
-    columns = np.concatenate([block.products.factors for block in tables.blocks])[tables.order].T
+    columns = np.concatenate([block.products.factors for block in tables.blocks])[tables.order(release.n_counts)].T
     held = np.clip(counts, 1.0 / n, 1.0)
     precision = 1.0 / (noise + held * (1.0 - np.minimum(held, 0.5)) / n)
     rng = np.random.default_rng(0)
@@ -438,10 +534,11 @@ def pilot(release: Release, tables: Tables, shares: Floats, spread: float, steps
 
 
 def release_data(
-    release: Release, form: Likelihood, *, spread: float | None = None, zeros: Any = None
+    release: Release, form: Likelihood, *, spread: float | None = None, support: Support | None = None
 ) -> dict[str, Any]:
     """Return everything that a model of a release takes from its numbers, by the names of the model's data."""
     shares, counts = released_shares(release), released_vector(release)
+    support = support or Support.of(release.domain)
     spread = spread or default_spread(release)
     data: dict[str, Any] = {"released_counts": counts, "released_shares": shares, "spread": np.asarray(float(spread))}
     if isinstance(release.n, int):
@@ -452,7 +549,7 @@ def release_data(
     if form == "tables":
         noise = np.concatenate([variances.ravel() for _, variances in filled_counts(release)])
         weights, profiles = pilot(release, Tables.of(release), shares, spread)
-        sampling = n * cell_covariance(release.domain, released_cells(release), weights, profiles, zeros)
+        sampling = n * cell_covariance(support, released_cells(release), weights, profiles)
         try:
             data |= joint_law(sampling, noise)
         except np.linalg.LinAlgError:
@@ -461,6 +558,7 @@ def release_data(
                 'likelihood = "cells"'
             ) from None
     else:
-        turn = rotation(release.domain, shares)
-        data["rotation"], data["rotated_counts"] = turn, turned(release, turn, counts)
+        columns = Tables.of(release, support).columns
+        turn = rotation(columns, shares)
+        data["rotation"], data["rotated_counts"] = turn, turned(release, columns, turn, counts)
     return data

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 import xarray as xr
 
@@ -20,12 +19,10 @@ from dpbayes.latent_class.design import (
     MAX_RECORDED_CELLS,
     OVERDISPERSION,
     PROFILE_PRIOR,
-    Cell,
     Design,
     Likelihood,
     Profiles,
     cell_labels,
-    cells_of,
     checked_concentration,
     default_concentration,
     default_likelihood,
@@ -36,7 +33,6 @@ from dpbayes.latent_class.design import (
     noise_keeps_its_law,
     profile_name,
     record_numbers,
-    released_cells,
     single_precision_suffices,
     starts_near_shares,
 )
@@ -44,17 +40,21 @@ from dpbayes.latent_class.kernel import NO_SCALE, NO_VARIANCE, ReleasedCells, Su
 from dpbayes.latent_class.likelihood import (
     NUGGET,
     Block,
+    Columns,
+    Products,
     Tables,
+    as_input,
     classes_of,
+    conditioned,
+    of_columns,
     probabilities,
-    products_of,
     release_data,
     released_law,
     rest_of,
     turned,
 )
 from dpbayes.latent_class.planning import check_memory, cost_of
-from dpbayes.latent_class.zeros import Impossible, conditioned
+from dpbayes.latent_class.zeros import Impossible
 from dpbayes.privacy.release import Release, check_of_records
 
 START_SPREAD = 0.3  # standard deviation of the starts of chains, on the unconstrained scale
@@ -109,8 +109,8 @@ def build_model(
         cell by cell (`dpbayes.latent_class.likelihood`). ``"tables"``: the exact counts are jointly normal, with the
         covariance of sampling that a pilot fit gives; up to 100 cells, or 600 where sampling is not more than noise,
         the noise keeps its own law, else only its variances. Right where noise is small against sampling, at a cost of
-        the square of the number of cells. By default ``"tables"`` for at most 100 cells, where the ratio of sampling to
-        noise is above 1/2 and there are at most 1,500, or where there are structural zeros.
+        the square of the number of cells. By default ``"tables"`` for at most 100 cells, or where the ratio of sampling
+        to noise is above 1/2 and there are at most 1,500.
     overdispersion
         Whether the population varies about the mixture, where that is too coarse: Q ~ Dirichlet(kappa P), so that the
         exact counts have 1 + ``overdispersion`` times the covariance of a multinomial, that being a priori log-normal
@@ -186,12 +186,13 @@ def build_model(
     )
     noise = _checked_noise(release)
     varies = default_overdispersion(release) if overdispersion is None else overdispersion
-    form = likelihood or default_likelihood(release, zeros=design.zeros is not None, overdispersion=overdispersion)
-    check_memory(cost_of(release.domain, design.tables, n_classes=design.n_classes, likelihood=form))
-    tables, data = Tables.of(release), release_data(release, form, spread=spread, zeros=design.zeros)
+    form, support = likelihood or default_likelihood(release, overdispersion=overdispersion), design.support
+    cost = cost_of(release.domain, design.tables, n_classes=design.n_classes, likelihood=form, impossible=impossible)
+    check_memory(cost)
+    tables, data = Tables.of(release, support), release_data(release, form, spread=spread, support=support)
     alpha = default_concentration(release) if concentration is None else checked_concentration(concentration)
-    k, ends = design.n_classes, _constant("ends", tables.ends)
-    with pm.Model(coords=_coords(release, k)) as model:
+    k, ends = design.n_classes, as_input("ends", np.cumsum(release.domain.shape))
+    with pm.Model(coords=_coords(release, design)) as model:
         given = {name: pm.Data(name, value, dims=_DATA_DIMS.get(name)) for name, value in data.items()}
         n = _noisy_total(release, given) if "released_n_data" in data else given["n_records"]
         if isinstance(alpha, tuple):
@@ -206,15 +207,17 @@ def build_model(
         else:
             levels = pm.Gamma("level_weights", alpha=profile_prior, beta=1.0, dims=("class", "level"))
         psi = pm.Deterministic("profiles", levels / SumsWithin()(levels, ends), dims=("class", "level"))
-        margin = _recorded(release, design, weights, psi, record_cells)
+        mixture = conditioned(support, weights, psi)
+        margin = _recorded(release, design, mixture, record_cells)
         if form == "tables":
             _jointly(release, noise, given, n * margin)
         else:
-            sizes = pm.Normal("size_deviations", dims="class")
-            deviations = pm.Normal("level_deviations", dims=("class", "level"))
+            class_dim, level_dim = ("case", "combination") if support.cells else ("class", "level")
+            sizes = pm.Normal("size_deviations", dims=class_dim)
+            deviations = pm.Normal("level_deviations", dims=(class_dim, level_dim))
             dispersion = 1.0 + pm.LogNormal("overdispersion", sigma=OVERDISPERSION) if varies else pt.ones(())
-            classes = weights, psi, n, dispersion, sizes, deviations
-            _cell_by_cell(release, noise, tables, given, classes, ends)
+            classes = of_columns(tables.columns, (*mixture, n, dispersion, sizes, deviations))
+            _cell_by_cell(release, noise, tables, given, classes)
     _prepare_chains(model, release, tables, design)
     return model
 
@@ -223,20 +226,19 @@ _OF_BLOCK = ("floor", "scale", "limit", "rows", "columns", "bounds")
 _DATA_DIMS = {"released_counts": "count", "released_shares": "level"}
 
 
-def _coords(release: Release, n_classes: int) -> dict[str, Sequence[Any]]:
-    domain = release.domain
-    return {
-        "class": range(n_classes),
-        "rank": range(n_classes),
-        "break": range(n_classes - 1),
-        "level": [f"{attribute.name}={level}" for attribute in domain for level in attribute.levels],
-        "count": [label for table in release.tables for label in cell_labels(domain, table.attributes)],
-    } | {dimension_name(attribute.name): attribute.levels for attribute in domain}
-
-
-def _constant(name: str, value: Any) -> Any:
-    """Return what does not change with the released numbers as an input of the graph, not a constant in its code."""
-    return pytensor.shared(value, name=name, shape=(None,) * value.ndim)
+def _coords(release: Release, design: Design) -> dict[str, Sequence[Any]]:
+    domain, n_classes = release.domain, design.n_classes
+    return (
+        design.support.coords(n_classes)
+        | {
+            "class": range(n_classes),
+            "rank": range(n_classes),
+            "break": range(n_classes - 1),
+            "level": [f"{attribute.name}={level}" for attribute in domain for level in attribute.levels],
+            "count": [label for table in release.tables for label in cell_labels(domain, table.attributes)],
+        }
+        | {dimension_name(attribute.name): attribute.levels for attribute in domain}
+    )
 
 
 def _prepare_chains(model: pm.Model, release: Release, tables: Tables, design: Design) -> None:
@@ -266,23 +268,32 @@ def _broken(stick: Any, k: int) -> Any:
     """Return the class weights: sticks broken off one after the other."""
     if k == 1:
         return pt.ones(1)
-    own, before = _constant("own", np.eye(k, k - 1)), _constant("before", np.tri(k, k - 1, -1))
+    own, before = as_input("own", np.eye(k, k - 1)), as_input("before", np.tri(k, k - 1, -1))
     return pt.exp(pt.sum(own * pt.log(stick) + before * pt.log1p(-stick), axis=1))
 
 
-def _recorded(release: Release, design: Design, weights: Any, profiles: Any, record_cells: bool | None) -> Any:
+def _recorded(release: Release, design: Design, mixture: tuple[Any, Any], record_cells: bool | None) -> Any:
     """Record zeros and probabilities: of the released cells, of margins asked for, of all cells; return the first."""
-    domain = release.domain
+    domain, support = release.domain, design.support
 
-    def margin(cells: Sequence[Cell], name: str) -> Any:
-        plan = None if design.zeros is None else design.zeros.plan(cells)
-        products = products_of(domain, cells if plan is None else plan.cells)
-        arrays = _constant(f"left_of_{name}", products.left), _constant(f"parts_of_{name}", products.parts)
-        short = max(products.left.max(), products.parts[:, 1].max()) == sum(domain.shape)
+    def margin(sets: Sequence[Sequence[str]], name: str) -> Any:
+        columns = Columns.of(support, sets)
+        cells = [columns.factors(place) for place in range(len(sets))]
+        possible = [support.possible(names) for names in sets]
+        kept = [own[known[at]] for (at, own), known in zip(cells, possible, strict=True)]
+        products = Products.of(columns.padded(kept), columns.of_columns)
+        arrays = as_input(f"left_of_{name}", products.left), as_input(f"parts_of_{name}", products.parts)
+        short = max(products.left.max(), products.parts[:, 1].max()) == columns.sizes.sum()
+        weights, profiles = mixture[0], columns.summed(mixture[1], name)
         found = probabilities(weights, profiles, arrays, products.left.shape[1] + 1, short=bool(short))
-        return found if plan is None else conditioned(pt.concatenate([found, [0.0]]), plan)
+        known = np.concatenate(possible)
+        if known.all():
+            return found
+        places = as_input(f"places_of_{name}", np.where(known, np.cumsum(known) - 1, len(products.parts)))
+        return pt.concatenate([found, [0.0]])[places]
 
-    released, step = margin(released_cells(release), "margin"), -(-release.n_counts // MAX_EXACT_CELLS)
+    tables = [table.attributes for table in release.tables]
+    released, step = margin(tables, "margin"), -(-release.n_counts // MAX_EXACT_CELLS)
     if step == 1:
         pm.Deterministic("margin", released, dims="count")
     else:  # of very many those of evenly spaced ones
@@ -291,12 +302,12 @@ def _recorded(release: Release, design: Design, weights: Any, profiles: Any, rec
     for name, names in design.recorded.items():
         if name == "cell" and not with_cells:
             continue
-        values = margin(cells_of(domain, names), name).reshape(domain.project(names).shape)
+        values = margin([names], name).reshape(domain.project(names).shape)
         pm.Deterministic(name, values, dims=tuple(map(dimension_name, names)))
-    if design.zeros is not None:
-        coords = {"zero_part": range(len(design.zeros.cells)), "attribute": domain.names}
+    if support.cells:
+        coords = {"zero_part": range(len(support.cells)), "attribute": domain.names}
         pm.modelcontext(None).add_coords(coords)
-        pm.Data("structural_zeros", design.zeros.to_array(), dims=("zero_part", "attribute"))
+        pm.Data("structural_zeros", support.to_array(), dims=("zero_part", "attribute"))
     return released
 
 
@@ -313,7 +324,7 @@ def _jointly(release: Release, noise: ReleasedNoise, given: dict[str, Any], mean
     if free:
         parts = noise.coefficients if own_law else (parts[0], 0.0 * parts[0], parts[1])
         deviations = [pm.Normal("count_deviations", shape=given["sampling_root"].shape[1])]
-    arrays += [_constant(f"noise_{i}", part) for i, part in enumerate(parts)]
+    arrays += [as_input(f"noise_{i}", part) for i, part in enumerate(parts)]
 
     def logp_given(value: Any, mean: Any, z: Any, root: Any, gain: Any, turn: Any, *law: Any) -> Any:
         constant, linear, quadratic = law
@@ -350,18 +361,19 @@ def _jointly(release: Release, noise: ReleasedNoise, given: dict[str, Any], mean
 
 
 def _cell_by_cell(
-    release: Release, noise: ReleasedNoise, tables: Tables, given: dict[str, Any], classes: tuple[Any, ...], ends: Any
+    release: Release, noise: ReleasedNoise, tables: Tables, given: dict[str, Any], classes: tuple[Any, ...]
 ) -> None:
     """Add the released counts to the model, cell by cell given the classes' counts."""
     laws, limits = [], released_limits(release)
     single = single_precision_suffices(release)
-    arrays: dict[str, Any] = {"order": _constant("order", tables.order), "ends": ends}
+    order, ends = tables.order(release.n_counts), tables.columns.ends
+    arrays: dict[str, Any] = {"order": as_input("order", order), "ends": as_input("ends", ends)}
     arrays |= {"turn": given["rotation"], "turned": given["rotated_counts"]}
-    arrays["no_turn"] = _constant("no_turn", np.zeros((0, 0)))
+    arrays["no_turn"] = as_input("no_turn", np.zeros((0, 0)))
     for block in tables.blocks:
         laws.append((block.kind, block.products.left.shape[1] + 1))
         own = _block_data(block, limits[block.places])
-        arrays |= {f"{block.kind}_{name}": _constant(f"{block.kind}_{name}", value) for name, value in own.items()}
+        arrays |= {f"{block.kind}_{name}": as_input(f"{block.kind}_{name}", value) for name, value in own.items()}
 
     def logp(value: Any, *inputs: Any) -> Any:
         classes, at, total = inputs[:6], dict(zip(arrays, inputs[6:], strict=True)), 0.0
@@ -380,7 +392,9 @@ def _cell_by_cell(
             released_law(counted, (at[f"{kind}_left"], at[f"{kind}_parts"]), width, turns.get(kind))
             for kind, width in laws
         ]
-        mean, variance = (pt.concatenate(parts)[at["order"]] for parts in zip(*found, strict=True))
+        # Impossible cells hold nobody.
+        last = [[0.0]] if sum(len(block.places) for block in tables.blocks) < release.n_counts else []
+        mean, variance = (pt.concatenate([*parts, *last])[at["order"]] for parts in zip(*found, strict=True))
         return mean, variance
 
     def dist(*inputs: Any) -> Any:
@@ -491,7 +505,7 @@ class Completion:
         law = record_numbers(posterior, self.release).to_numpy(), varied.to_numpy(), rng
         shares = population_margins(self.release, margin.to_numpy(), exact.to_numpy(), *law)
         posterior["margin"] = margin.copy(data=shares)
-        mixture = Mixture.of(posterior, self.release.domain, None)
+        mixture = Mixture.of(posterior, self.tables.columns.support)
         for name, attributes in self.recorded.items():
             if name not in posterior:
                 continue
@@ -516,5 +530,5 @@ class Completion:
         for own, spread in zip(counts, variances, strict=True):  # of a chain
             for block in self.tables.blocks:
                 own[:, block.places] += rest_of(block, own, spread, data, limits, rng)
-            own[:] = turned(self.release, data["rotation"].T, own)
+            own[:] = turned(self.release, self.tables.columns, data["rotation"].T, own)
         return mean.copy(data=counts)

@@ -48,7 +48,7 @@ FALSE_ALARM = 1e-3  # the chance, at most, that a fit of a right model names any
 _REMEDIES = (
     "Some tables are farther from the model than their noise allows. Mostly one attribute determines another there, "
     "as a code determines its group, which a mixture of some dozen classes cannot say. Leave one of the two out and "
-    "derive it afterwards, merge levels, or, in a smaller release, declare what cannot occur (impossible)."
+    "derive it afterwards, merge levels, or declare the combinations that cannot occur (impossible)."
 )
 _JUDGED = (
     "Class labels switch between chains, which is harmless: convergence is judged on quantities that do not depend on "

@@ -31,6 +31,7 @@ from dpbayes.latent_class.design import (
     classes_for,
     n_effects,
 )
+from dpbayes.latent_class.zeros import Impossible, Support
 from dpbayes.privacy.adjacency import Adjacency, sensitivity_of_counts
 from dpbayes.privacy.laws import NoiseLaw, law_named
 from dpbayes.privacy.ledger_cost import Guarantee
@@ -372,6 +373,7 @@ def cost_of(
     *,
     n_classes: int | None = None,
     likelihood: Likelihood = "cells",
+    impossible: Sequence[Impossible] = (),
     chains: int = 576,
     draws: int = 6912,
     moves: int = 36,
@@ -384,7 +386,7 @@ def cost_of(
     ----------
     domain, tables
         All attributes, and those of each table.
-    n_classes, likelihood
+    n_classes, likelihood, impossible
         As in `build_model`, whose number of classes is the default.
     chains, draws
         Chains, and draws of all of them.
@@ -414,14 +416,17 @@ def cost_of(
     higher = sum(math.prod(sorted(sizes[name] for name in names)[:-1]) for names in tables if len(names) > 2)
     total = sum(cells)
     effects = n_effects(domain, tables) if likelihood == "tables" else 0
+    support = Support.of(domain, impossible)
+    cased, parts = k * support.n_cases, support.n_parts  # classes in cases, combinations in cases
     if likelihood == "tables":
         elements = 40 * k * columns + 8 * columns**2 + 14 * k * higher
         elements += 2 * total * effects if total * effects > _CACHED else 0
         products = 18 * k * columns**2 + 24 * k * columns * len(domain) + 5 * total * effects
         seconds = products / _FLOPS + elements * _SECONDS_PER_ELEMENT
     else:
-        seconds = 2 * k * columns * _SECONDS_PER_UNKNOWN + total * (k * _SECONDS_PER_ENTRY + _SECONDS_PER_CELL)
-    unknowns = k + k * columns + (effects * (total <= SEVERAL_CELLS) if likelihood == "tables" else k * columns + k)
+        seconds = total * (cased * _SECONDS_PER_ENTRY + _SECONDS_PER_CELL)
+        seconds += k * (columns + parts) * _SECONDS_PER_UNKNOWN
+    unknowns = k + k * columns + (effects * (total <= SEVERAL_CELLS) if likelihood == "tables" else k * parts + cased)
     kept = (4 * total if total <= MAX_EXACT_CELLS else MAX_EXACT_CELLS) + 2 * unknowns
     kept += domain.size if domain.size <= MAX_RECORDED_CELLS else 0
     moving = 64 * (4 * columns**2 + 6 * k * higher + 6 * total + 12 * unknowns)

@@ -356,8 +356,7 @@ def _check_counts(spec: Spec, design: Release) -> None:
 
 def _form(options: Mapping[str, Any], release: Release) -> Likelihood:
     """Return the form of the likelihood that `build_model` takes."""
-    zeros, varied = bool(options["impossible"]), options["overdispersion"]
-    return options["likelihood"] or default_likelihood(release, zeros=zeros, overdispersion=varied)
+    return options["likelihood"] or default_likelihood(release, overdispersion=options["overdispersion"])
 
 
 def expected_cost(spec: Spec, design: Release) -> str:
@@ -370,6 +369,7 @@ def expected_cost(spec: Spec, design: Release) -> str:
         [table.attributes for table in design.tables],
         n_classes=spec.model.n_classes,
         likelihood=_form(spec.model.options(), design),
+        impossible=spec.model.impossible,
         chains=settings["chains"],
         draws=settings["chains"] * settings["draws"],
         moves=settings["tune"] + settings.get("trajectories", settings["draws"]),
@@ -500,7 +500,7 @@ class Simulator:
             total = replace(total, value=float(release_values(np.array([n]), total.noise, rng=rng)[0]))
         profiles = np.split(truth.pop("profiles"), np.cumsum(self.release.domain.shape)[:-1], axis=1)
         one = truth["weights"][None], [profile[None] for profile in profiles]
-        records = draw_records(*one, np.zeros(n, np.intp), rng, zeros=self.design.zeros)
+        records = draw_records(*one, np.zeros(n, np.intp), rng, self.design.support)
         if "overdispersion" in truth:
             varied = truth.pop("overdispersion")
             records = of_varied_population(records, float(varied), rng)
@@ -512,7 +512,7 @@ class Simulator:
             for part, table in parts
         ]
         drawn = replace(self.release, tables=tuple(noisy), n=total)
-        data = release_data(drawn, self.likelihood, spread=self.spread, zeros=self.design.zeros)
+        data = release_data(drawn, self.likelihood, spread=self.spread, support=self.design.support)
         return truth | {"exact_counts": exact.astype(float)}, data
 
     def _varied(

@@ -30,7 +30,7 @@ from dpbayes._names import given_name
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
 from dpbayes.latent_class.design import by_table, flat_draws, profile_name, record_numbers
-from dpbayes.latent_class.zeros import ZeroSet
+from dpbayes.latent_class.zeros import Support
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from dpbayes.privacy import Release
 
 
-_MOST_ROUNDS = 1000
+_BLOCK = 1 << 23  # numbers in a work array
 _MOST_RECORDS = 10**9
 _MOST_DATASETS = 10**6
 _AVERAGED = 20  # draws of the mixture behind the mean of a population that varies about it
@@ -131,19 +131,19 @@ def predictive_records(
     whole_number(n_datasets, "n_datasets", high=_MOST_DATASETS)
     if n_datasets > len(weights) and law == "draws":
         raise InputError(f"{n_datasets} data sets need as many draws, and the trace has {len(weights)}; ask for fewer")
-    rng, zeros = generator(random_seed, "random_seed"), fitted_zeros(trace, domain)
+    rng, support = generator(random_seed, "random_seed"), fitted_support(trace, domain)
     rows = _numbers_of_rows(n_rows, len(weights))
-    varied = VariedPopulation.of(posterior, domain) if "overdispersion" in posterior else None
+    varied = VariedPopulation.of(posterior, support) if "overdispersion" in posterior else None
     for draw in _evenly(len(weights), n_datasets):
         if varied is not None:
             yield varied.mean_records(rows[draw], rng) if law == "mean" else varied.records(draw, rows[draw], rng)
         elif law == "mean":  # every draw as often as any other, but for one record
             of = rng.permutation(np.linspace(0, len(weights), rows[draw], endpoint=False).astype(np.intp))
-            yield draw_records(weights, profiles, of, rng, zeros=zeros)
+            yield draw_records(weights, profiles, of, rng, support)
         else:
             one = slice(draw, draw + 1)
             of = np.zeros(rows[draw], np.intp)
-            yield draw_records(weights[one], [profile[one] for profile in profiles], of, rng, zeros=zeros)
+            yield draw_records(weights[one], [profile[one] for profile in profiles], of, rng, support)
 
 
 def _evenly(n_draws: int, n_datasets: int) -> list[int]:
@@ -201,11 +201,11 @@ class VariedPopulation:
     profiles: Sequence[Floats]
     overdispersion: Floats
     exact: Floats
-    domain: Domain
+    support: Support
     tables: Sequence[Sequence[str]]
 
     @classmethod
-    def of(cls, posterior: xr.Dataset, domain: Domain) -> VariedPopulation:
+    def of(cls, posterior: xr.Dataset, support: Support) -> VariedPopulation:
         """Read the draws of a posterior, chains one after another."""
         about = posterior["exact_counts"].attrs
         if "tables" not in about:
@@ -214,7 +214,7 @@ class VariedPopulation:
                 "trace as sample returned it, or as it was read from its file"
             )
         varied, flat = flat_draws(posterior, "overdispersion"), flat_draws(posterior, "exact_counts")
-        return cls(*fitted_mixture(posterior, domain), varied, flat, domain, json.loads(about["tables"]))
+        return cls(*fitted_mixture(posterior, support.domain), varied, flat, support, json.loads(about["tables"]))
 
     def records(self, draw: int, n_rows: int, rng: np.random.Generator) -> Records:
         """Draw records from one draw of the population."""
@@ -237,10 +237,11 @@ class VariedPopulation:
         size = min(max(_FEWEST_ATOMS, 4 * n_rows), _MOST_ATOMS)
         one = slice(draw, draw + 1)
         of = np.zeros(size, np.intp)
-        records = draw_records(self.weights[one], [profile[one] for profile in self.profiles], of, rng)
-        ends = np.cumsum([self.domain.project(names).size for names in self.tables])[:-1]
+        domain, profiles = self.support.domain, [profile[one] for profile in self.profiles]
+        records = draw_records(self.weights[one], profiles, of, rng, self.support)
+        ends = np.cumsum([domain.project(names).size for names in self.tables])[:-1]
         wanted = [np.maximum(own, 0.0) for own in np.split(self.exact[draw], ends)]
-        cells = [_cells(records, self.domain, names) for names in self.tables]
+        cells = [_cells(records, domain, names) for names in self.tables]
         n = float(np.mean([own.sum() for own in wanted]))
         return records, concentration_of(n, self.overdispersion[draw]) / size + _fitted(cells, wanted, size, n)
 
@@ -319,48 +320,37 @@ def fitted_mixture(posterior: xr.Dataset, domain: Domain) -> tuple[Floats, list[
 
 
 def draw_records(
-    weights: Floats,
-    profiles: Sequence[Floats],
-    draws: Ints,
-    rng: np.random.Generator,
-    *,
-    zeros: ZeroSet | None = None,
+    weights: Floats, profiles: Sequence[Floats], draws: Ints, rng: np.random.Generator, support: Support
 ) -> Records:
-    """Draw a record from each of some draws of the mixture: a class, then the attributes independently."""
-    if zeros is None:
-        return _draw(weights, profiles, draws, rng)
-    records = np.empty((len(draws), len(profiles)), dtype=np.intp)
-    missing = np.arange(len(draws))
-    for _ in range(_MOST_ROUNDS):
-        asked = np.resize(missing, len(draws))  # the last ones are tried many times at once
-        drawn = _draw(weights, profiles, draws[asked], rng)
-        possible = ~zeros.holds(drawn)
-        found, first = np.unique(asked[possible], return_index=True)
-        records[found] = drawn[possible][first]
-        missing = np.setdiff1d(missing, found)
-        if not missing.size:
-            return records
-    raise InputError(
-        f"{missing.size} of {len(draws)} records are still impossible after {_MOST_ROUNDS} rounds; check the zeros"
-    )
+    """Draw a record from each of some draws of the mixture: a class, then its units independently."""
+    step = max(1, _BLOCK // (support.n_parts * weights.shape[1]))
+    found = np.empty((len(draws), len(support.domain)), dtype=np.intp)
+    for start in range(0, len(weights), step):
+        part = slice(start, start + step)
+        own = np.flatnonzero((draws >= start) & (draws < start + step))
+        if own.size:
+            classes, units = support.conditioned(weights[part], [profile[part] for profile in profiles])
+            drawn = _draw(classes, [unit for unit in units if unit is not None], draws[own] - start, rng)
+            found[own] = support.records(drawn)
+    return found
 
 
-def fitted_zeros(trace: xr.DataTree, domain: Domain) -> ZeroSet | None:
-    """Return the impossible combinations that a fit was told of, or None."""
+def fitted_support(trace: xr.DataTree, domain: Domain) -> Support:
+    """Return the possible records that a fit was told of."""
     if "constant_data" not in trace.children or "structural_zeros" not in trace["constant_data"]:
-        return None
+        return Support.of(domain)
     parts = trace["constant_data"]["structural_zeros"].sel(attribute=list(domain.names))
-    return ZeroSet.from_array(domain, parts.to_numpy())
+    return Support.from_array(domain, parts.to_numpy())
 
 
-def _draw(weights: Floats, profiles: Sequence[Floats], draws: Ints, rng: np.random.Generator) -> Records:
+def _draw(weights: Floats, profiles: Sequence[Floats], draws: Ints, rng: np.random.Generator) -> list[Ints]:
     def chosen(shares: Floats, *of: Ints) -> Ints:
         upper = np.cumsum(shares, axis=-1)
         upper = upper[..., :-1] / upper[..., -1:]
         return np.asarray((rng.random(len(draws))[:, None] >= upper[of]).sum(axis=1))
 
     classes = chosen(weights, draws)
-    return np.column_stack([chosen(profile, draws, classes) for profile in profiles])
+    return [chosen(profile, draws, classes) for profile in profiles]
 
 
 type Estimates = Mapping[str, tuple[float, float]]

@@ -1,12 +1,14 @@
 r"""Structural zeros: combinations of levels that cannot occur, and a mixture conditioned on the others.
 
-With Z the set of impossible cells, records come from
+With Z the set of impossible cells, records come from :math:`P^*(x) \propto P(x)\, 1[x \notin Z]`. Attributes that zeros
+tie together are one *unit*, whose levels are their possible combinations. Within a class units are independent, so that
+the conditioned mixture is a mixture of products again,
 
-.. math:: P^*(x) = \frac{P(x)\, 1[x \notin Z]}{1 - P(Z)}, \qquad
-          P^*(c) = \frac{P(c) - P(c \cap Z)}{1 - P(Z)}
+.. math:: P^*(x) = \sum_h \pi^*_h \prod_u \psi^*_{hu}(x_u), \qquad
+          \psi^*_{hu}(c) = \frac{1}{s_{hu}} \prod_{j \in u} \psi_{hj}(c_j), \qquad \pi^*_h \propto \pi_h \prod_u s_{hu},
 
-for every margin cell c. Z is a union of margin cells; it is cut into disjoint ones, so that P(Z) and P(c ∩ Z) are
-plain sums of a mixture's cell probabilities, and no table over the domain is built.
+with the sums :math:`s_{hu}` over a unit's combinations. Where these would be many, possible records are cut into
+*cases* (children, others), each with fewer levels and less that is tied, and every class counts once in each case.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, reduce
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import Ints, ordered
+from dpbayes._arguments import Floats, Ints, ordered
 from dpbayes.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,91 +33,165 @@ if TYPE_CHECKING:
 
 type Impossible = Mapping[str, Level | Sequence[Level]]
 """A combination that cannot occur: for some attributes, a level or several."""
+type Bools = npt.NDArray[np.bool_]
+type Rule = frozenset[tuple[int, int]]  # a cell that is impossible, as (axis, level) pairs
+type Case = tuple[list[set[int]], set[Rule]]  # the levels that each attribute may have, and what is impossible of them
 
-MAX_CELLS = 50_000  # whose probabilities are summed
-
-
-@dataclass(frozen=True, eq=False)
-class Sums:
-    """Which probabilities a mixture must give, and where they go; the place ``len(cells)`` stands for none."""
-
-    cells: tuple[Cell, ...]  # distinct
-    own: npt.NDArray[np.intp]  # of each wanted cell its place; none where all of it is impossible
-    lost: npt.NDArray[np.intp]  # of each wanted cell the places of its impossible parts, which are disjoint
-    zero: npt.NDArray[np.intp]  # the places of the disjoint parts of Z
+MAX_CELLS = 50_000  # that may be declared impossible
+MAX_PARTS = 20_000  # combinations of all units, times cases
+_MOST_CASES = 64
+_LISTED = 200_000  # combinations of a unit's levels that are looked at
+_LIMITS = (32, 64, 128, 256, 512, 1024, 4096)  # of a unit's combinations, as tried: beyond it is cut into cases
 
 
 @dataclass(frozen=True, eq=False)
-class ZeroSet:
-    """The impossible cells of a domain, as disjoint margin cells."""
+class Support:
+    """The possible records of a domain: all but a union of impossible margin `cells`.
+
+    Of every unit its `axes` and `levels` (combination, axis), and which combinations are `allowed` in each case.
+    """
 
     domain: Domain
     cells: tuple[Cell, ...]
+    axes: tuple[tuple[int, ...], ...]
+    levels: tuple[Ints, ...]
+    allowed: tuple[Bools, ...]
 
     @classmethod
-    def of(cls, domain: Domain, impossible: Sequence[Impossible]) -> ZeroSet:
-        """Cut a union of combinations into disjoint cells."""
-        disjoint: list[dict[int, int]] = []
+    def of(cls, domain: Domain, impossible: Sequence[Impossible] = ()) -> Support:
+        """Read the combinations that are impossible."""
         remedy = "give a list of combinations, such as [{'age': ['<5'], 'job': ['yes']}]"
+        found: dict[Cell, None] = {}
         for combination in ordered(impossible, "impossible", remedy=remedy):
             for cell in _expanded(domain, combination):
-                parts = [cell]
-                for other in disjoint:
-                    parts = [rest for part in parts for rest in _minus(part, other, domain.shape)]
-                disjoint += parts
-                if len(disjoint) > MAX_CELLS:
+                found[tuple(sorted(cell.items()))] = None
+                if len(found) > MAX_CELLS:
                     raise InputError(
-                        f"the impossible combinations fall into more than {MAX_CELLS:,} disjoint parts; name larger "
-                        "ones, of fewer attributes"
+                        f"the impossible combinations are more than {MAX_CELLS:,} cells; name larger ones, of fewer "
+                        "attributes"
                     )
-        zeros = cls(domain, tuple(tuple(sorted(cell.items())) for cell in disjoint))
-        if zeros.size >= domain.size:
-            raise InputError("the impossible combinations leave no cell of the domain; take some back")
-        return zeros
+        return cls._without(domain, tuple(found))
+
+    @classmethod
+    def _without(cls, domain: Domain, cells: tuple[Cell, ...]) -> Support:
+        """Cut what is possible into units and cases, in the cheapest of a few ways."""
+        start: Case = [set(range(size)) for size in domain.shape], set(map(frozenset, cells))
+        best: Support | None = None
+        for limit in _LIMITS if cells else _LIMITS[:1]:
+            cases = list(_cases(start, limit, _MOST_CASES))
+            if not cases:
+                raise InputError("the impossible combinations leave no cell of the domain; take some back")
+            units = _units(cases)
+            parts = [_combinations(cases, unit) for unit in units] if len(cases) <= _MOST_CASES else [None]
+            if any(part is None for part in parts):
+                continue
+            levels, allowed = zip(*(part for part in parts if part is not None), strict=True)
+            found = cls(domain, cells, units, levels, allowed)
+            best = found if best is None or found.n_parts < best.n_parts else best
+        if best is None or best.n_parts > MAX_PARTS:
+            tied = ", ".join(domain.names[axis] for axis in sorted({axis for cell in cells for axis, _ in cell}))
+            raise InputError(
+                f"the impossible combinations tie {tied} together in more than {MAX_PARTS:,} ways; declare fewer, of "
+                "fewer attributes"
+            )
+        return best
 
     @property
-    def size(self) -> int:
+    def n_cases(self) -> int:
+        """Number of cases."""
+        return len(self.allowed[0])
+
+    @property
+    def n_parts(self) -> int:
+        """Number of all units' combinations, times that of cases: what a class takes of memory and time."""
+        return self.n_cases * sum(map(len, self.levels))
+
+    @property
+    def n_impossible(self) -> int:
         """Number of impossible cells of the full table."""
-        return sum(map(self._size, self.cells))
+        each = [own.sum(axis=1).tolist() for own in self.allowed]
+        return self.domain.size - sum(math.prod(case) for case in zip(*each, strict=True))
 
-    def plan(self, cells: Sequence[Cell]) -> Sums:
-        """Return what must be summed for the conditional probabilities of some cells; at most 50,000 of them."""
-        place: dict[Cell, int] = {}
-        zero = [place.setdefault(cell, len(place)) for cell in self.cells]
-        own: list[int | None] = []
-        lost: list[list[int]] = []
-        for cell in cells:
-            met = [m for m in (_meet(cell, part) for part in self.cells) if m is not None]
-            if sum(self._size(m) for m in met) == self._size(cell):  # none of it is possible: exactly zero
-                own.append(None)
-                lost.append([])
+    @cached_property
+    def _restricted(self) -> tuple[int, ...]:
+        """The units of which not all is possible."""
+        shape = self.domain.shape
+        sizes = [math.prod(shape[axis] for axis in unit) for unit in self.axes]
+        return tuple(u for u, own in enumerate(self.allowed) if own.shape[1] < sizes[u] or not own.all())
+
+    def coords(self, n_classes: int) -> dict[str, list[str]]:
+        """Return labels of classes in cases, and of units' combinations, where some records are impossible."""
+        if not self.cells:
+            return {}
+        cases = [f"case {case}, class {h}" for case in range(self.n_cases) for h in range(n_classes)]
+        labels = []
+        for unit, levels in zip(self.axes, self.levels, strict=True):
+            of = [self.domain.attributes[axis] for axis in unit]
+            for own in levels:
+                labels.append(", ".join(f"{one.name}={one.levels[level]}" for one, level in zip(of, own, strict=True)))
+        return {"case": cases, "combination": labels}
+
+    def conditioned(
+        self, weights: Floats, profiles: Sequence[Floats], axes: Sequence[int] | None = None
+    ) -> tuple[Floats, list[Floats | None]]:
+        """Return draws of weights ``(draws, cases x classes)`` and of units' profiles (``..., combinations``).
+
+        From those of all attributes, unconditioned; None of units that have none of the `axes`, if these are given.
+        """
+        draws, k = weights.shape
+        chance, found = np.repeat(weights[:, None], self.n_cases, axis=1), list[Floats | None]()
+        for place, (unit, levels, allowed) in enumerate(zip(self.axes, self.levels, self.allowed, strict=True)):
+            wanted = axes is None or bool(set(axes) & set(unit))
+            if place not in self._restricted:
+                found.append(np.tile(profiles[unit[0]], (1, self.n_cases, 1)) if wanted else None)
                 continue
-            own.append(place.setdefault(cell, len(place)))
-            lost.append([place.setdefault(m, len(place)) for m in met])
-            if len(place) > MAX_CELLS:
-                raise InputError(
-                    f"structural zeros in {len(self.cells):,} disjoint parts meet the {len(cells):,} cells of this "
-                    f"release in more than {MAX_CELLS:,} places; release fewer tables or name larger combinations"
-                )
-        padded = np.full((len(cells), max(map(len, lost), default=0)), len(place), dtype=np.intp)
-        for row, places in zip(padded, lost, strict=True):
-            row[: len(places)] = places
-        owned = np.array([len(place) if at is None else at for at in own], dtype=np.intp)
-        return Sums(tuple(place), owned, padded, np.array(zero, dtype=np.intp))
+            joint = reduce(np.multiply, [profiles[axis][..., own] for axis, own in zip(unit, levels.T, strict=True)])
+            own = joint[:, None] * allowed[:, None]
+            total = own.sum(axis=-1)
+            chance = chance * total
+            shares = own / np.maximum(total, np.finfo(float).tiny)[..., None]
+            found.append(shares.reshape(draws, self.n_cases * k, -1) if wanted else None)
+        chance = chance.reshape(draws, -1)
+        return chance / chance.sum(axis=1, keepdims=True), found
 
-    def _size(self, cell: Cell) -> int:
-        """Return the number of cells of the full table in a margin cell."""
-        return self.domain.size // math.prod(self.domain.shape[axis] for axis, _ in cell)
+    def margin(self, weights: Floats, profiles: Sequence[Floats | None], axes: Sequence[int]) -> Floats:
+        """Return a margin's probabilities in C order, ``(draws, cells)``, from what `conditioned` returns."""
+        order, factors = list[int](), list[Floats]()
+        for unit, levels, values in zip(self.axes, self.levels, profiles, strict=True):
+            own = [axis for axis in axes if axis in unit]
+            if own and values is not None:
+                order += own
+                whole = len(unit) == 1 and len(levels) == self.domain.shape[unit[0]]
+                factors.append(values if whole else values @ self._sums(unit, levels, own))
+        # A cell is a product of two parts, whose sum over the classes is a product of matrices.
+        sizes = [factor.shape[-1] for factor in factors]
+        cut = min(range(len(sizes)), key=lambda place: math.prod(sizes[:place]) + math.prod(sizes[place:]))
+        left, right = (reduce(_outer, part, np.ones((*weights.shape, 1))) for part in (factors[:cut], factors[cut:]))
+        cells = np.matmul(np.swapaxes(left * weights[:, :, None], 1, 2), right)
+        cells = cells.reshape(len(weights), *(self.domain.shape[axis] for axis in order))
+        return np.transpose(cells, (0, *(1 + order.index(axis) for axis in axes))).reshape(len(weights), -1)
 
-    def holds(self, records: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-        """Say which records are impossible."""
-        inside = np.zeros(len(records), dtype=bool)
-        for cell in self.cells:
-            inside |= np.all([records[:, axis] == level for axis, level in cell], axis=0)
-        return inside
+    def _sums(self, unit: Sequence[int], levels: Ints, own: Sequence[int]) -> Floats:
+        """Return what sums a unit's combinations to the cells of some of its attributes, in their order."""
+        shape = [self.domain.shape[axis] for axis in own]
+        cells = np.ravel_multi_index(tuple(levels[:, unit.index(axis)] for axis in own), shape)
+        return np.eye(math.prod(shape))[cells]
+
+    def possible(self, names: Sequence[str]) -> Bools:
+        """Say which cells of a margin are possible, in C order."""
+        counts = self.margin(np.ones((1, self.n_cases)), [own[None].astype(float) for own in self.allowed],
+                             self.domain.axes(names))  # fmt: skip
+        return np.asarray(counts[0] > 0.0)
+
+    def records(self, combinations: Sequence[Ints]) -> Ints:
+        """Return records, a level for each attribute, from the number of every unit's combination."""
+        found = np.empty((len(combinations[0]), len(self.domain)), dtype=np.intp)
+        for unit, levels, own in zip(self.axes, self.levels, combinations, strict=True):
+            found[:, unit] = levels[own]
+        return found
 
     def to_array(self) -> Ints:
-        """Return one row per disjoint part: a level's index for each attribute, -1 where any level will do."""
+        """Return one row per impossible cell: a level's index for each attribute, -1 where any level will do."""
         array = np.full((len(self.cells), len(self.domain)), -1, dtype=np.int64)
         for row, cell in zip(array, self.cells, strict=True):
             for axis, level in cell:
@@ -122,19 +199,16 @@ class ZeroSet:
         return array
 
     @classmethod
-    def from_array(cls, domain: Domain, array: npt.ArrayLike) -> ZeroSet:
+    def from_array(cls, domain: Domain, array: npt.ArrayLike) -> Support:
         """Read what `to_array` returned."""
         rows = np.asarray(array, dtype=np.int64)
-        return cls(domain, tuple(tuple((int(a), int(row[a])) for a in np.flatnonzero(row >= 0)) for row in rows))
+        cells = (tuple((int(axis), int(row[axis])) for axis in np.flatnonzero(row >= 0)) for row in rows)
+        return cls._without(domain, tuple(cells))
 
 
-def conditioned(padded: Any, plan: Sums) -> Any:
-    """Return the conditional probabilities of a plan's wanted cells from those of its cells and, at the end, a zero.
-
-    Of one draw as a graph, or of many, shape ``(draws, cells)``.
-    """
-    kept = padded[..., plan.own] - padded[..., plan.lost].sum(axis=-1)
-    return kept / (1.0 - padded[..., plan.zero].sum(axis=-1, keepdims=True))
+def _outer(a: Any, b: Any) -> Any:
+    """Return products of all entries of two last axes."""
+    return (a[..., None] * b[..., None, :]).reshape(*a.shape[:-1], -1)
 
 
 def _expanded(domain: Domain, combination: Impossible) -> Iterator[dict[int, int]]:
@@ -159,24 +233,104 @@ def _expanded(domain: Domain, combination: Impossible) -> Iterator[dict[int, int
         yield dict(zip(axes, levels_, strict=True))
 
 
-def _minus(cell: dict[int, int], other: dict[int, int], shape: Sequence[int]) -> Iterator[dict[int, int]]:
-    """Yield disjoint parts of a cell that lie outside another one."""
-    if any(cell.get(axis, level) != level for axis, level in other.items()):
-        yield cell
+# --- cutting into cases ----------------------------------------------------------------------------------------------
+
+
+def _cases(case: Case, limit: int, most: int) -> Iterator[Case]:
+    """Cut a case by an attribute's levels until no unit has more combinations than the limit; few more than `most`."""
+    levels, rules = _simplified(*case)
+    if levels is None:
         return
-    inside = dict(cell)
-    for axis, level in other.items():
-        if axis not in cell:
-            for value in range(shape[axis]):
-                if value != level:
-                    yield inside | {axis: value}
-            inside[axis] = level
+    large = [unit for unit in _tied(rules) if _listed(levels, rules, unit, limit) is None]
+    if not large or most <= 0:
+        yield levels, rules
+        return
+    # By the attribute that leaves the fewest cases.
+    patterns = {axis: _patterns(levels[axis], rules, axis) for axis in large[0]}
+    axis = min(patterns, key=lambda one: (len(patterns[one]), -sum(any(a == one for a, _ in rule) for rule in rules)))
+    others = {rule for rule in rules if all(a != axis for a, _ in rule)}
+    for rests, own in patterns[axis].items():
+        parts = [own if place == axis else set(given) for place, given in enumerate(levels)]
+        for found in _cases((parts, others | rests), limit, most):
+            most -= 1
+            yield found
 
 
-def _meet(cell: Cell, other: Cell) -> Cell | None:
-    """Return the cell where two cells meet, or None."""
-    joined = dict(cell)
-    for axis, level in other:
-        if joined.setdefault(axis, level) != level:
-            return None
-    return tuple(sorted(joined.items()))
+def _simplified(levels: Sequence[set[int]], rules: set[Rule]) -> tuple[list[set[int]] | None, set[Rule]]:
+    """Drop rules of levels that are out, and what holds of every level; None if no record is left."""
+    levels = [set(own) for own in levels]
+    while True:
+        rules = {rule for rule in rules if all(level in levels[axis] for axis, level in rule)}
+        rules = {frozenset(one for one in rule if len(levels[one[0]]) > 1) for rule in rules}
+        alone = [next(iter(rule)) for rule in rules if len(rule) == 1]
+        if frozenset() in rules:
+            return None, set()
+        for axis, level in alone:
+            levels[axis].discard(level)
+        if alone:
+            if not all(levels):
+                return None, set()
+            continue
+        seen: dict[tuple[int, Rule], set[int]] = {}
+        for rule in rules:
+            for one in rule:
+                seen.setdefault((one[0], rule - {one}), set()).add(one[1])
+        always = {(axis, rest) for (axis, rest), own in seen.items() if own == levels[axis]}
+        if not always:
+            return levels, rules
+        covered = {rest | {(axis, level)} for axis, rest in always for level in levels[axis]}
+        rules = (rules - covered) | {rest for _, rest in always}
+
+
+def _patterns(levels: set[int], rules: set[Rule], axis: int) -> dict[frozenset[Rule], set[int]]:
+    """Group an attribute's levels by what each of them makes impossible."""
+    rests: dict[int, set[Rule]] = {level: set() for level in levels}
+    for rule in rules:
+        for one in rule:
+            if one[0] == axis:
+                rests[one[1]].add(rule - {one})
+    found: dict[frozenset[Rule], set[int]] = {}
+    for level, own in rests.items():
+        found.setdefault(frozenset(own), set()).add(level)
+    return found
+
+
+def _tied(rules: Iterable[Iterable[tuple[int, int]]]) -> list[tuple[int, ...]]:
+    """Return the sets of attributes that rules tie together."""
+    units: list[set[int]] = []
+    for rule in rules:
+        joined = {axis for axis, _ in rule}
+        apart = [unit for unit in units if not unit & joined]
+        units = [*apart, joined.union(*(unit for unit in units if unit & joined))]
+    return sorted(tuple(sorted(unit)) for unit in units)
+
+
+def _listed(levels: Sequence[set[int]], rules: set[Rule], unit: Sequence[int], limit: int) -> Ints | None:
+    """Return the possible combinations of a unit in a case, or None if they are too many."""
+    choices = [np.array(sorted(levels[axis])) for axis in unit]
+    if math.prod(map(len, choices)) > _LISTED:
+        return None
+    rows = np.stack(np.meshgrid(*choices, indexing="ij"), axis=-1).reshape(-1, len(unit))
+    kept = np.ones(len(rows), dtype=bool)
+    for rule in rules:
+        if all(axis in unit for axis, _ in rule):
+            kept &= ~np.all([rows[:, unit.index(axis)] == level for axis, level in rule], axis=0)
+    return rows[kept] if kept.sum() <= limit else None
+
+
+def _units(cases: Sequence[Case]) -> tuple[tuple[int, ...], ...]:
+    """Return units that hold what is tied in any case, every attribute in one of them."""
+    alone = [[(axis, 0)] for axis in range(len(cases[0][0]))]
+    return tuple(_tied([*alone, *(rule for _, rules in cases for rule in rules)]))
+
+
+def _combinations(cases: Sequence[Case], unit: tuple[int, ...]) -> tuple[Ints, Bools] | None:
+    """Return a unit's combinations that are possible in some case, and in which; None if they are too many."""
+    listed = [_listed(levels, rules, unit, MAX_PARTS) for levels, rules in cases]
+    if any(own is None for own in listed):
+        return None
+    rows = [own for own in listed if own is not None]
+    found, place = np.unique(np.concatenate(rows), axis=0, return_inverse=True)
+    allowed = np.zeros((len(cases), len(found)), dtype=bool)
+    allowed[np.repeat(np.arange(len(cases)), list(map(len, rows))), place.ravel()] = True
+    return found, allowed

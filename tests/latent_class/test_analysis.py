@@ -20,7 +20,7 @@ from dpbayes.latent_class.analysis import (
     weighted_logistic,
 )
 from dpbayes.latent_class.synthesis import combine, synthesize
-from dpbayes.latent_class.zeros import ZeroSet
+from dpbayes.latent_class.zeros import Support
 from dpbayes.privacy import NoisyTotal, Release, release_tables
 
 DOMAIN = Domain.from_levels({"a": (0, 1), "b": ("x", "y", "z"), "c": (0, 1), "d": (0, 1)})
@@ -114,7 +114,7 @@ def test_linear_coefficients_and_text_outcomes(trace):
 
 
 def _with_zeros(trace, *impossible):
-    zeros = ZeroSet.of(DOMAIN, impossible).to_array()
+    zeros = Support.of(DOMAIN, impossible).to_array()
     constant = xr.Dataset(
         {"structural_zeros": (("zero_part", "attribute"), zeros)}, coords={"attribute": list(DOMAIN.names)}
     )

@@ -24,10 +24,11 @@ from dpbayes import distributions
 from dpbayes.data.domain import Domain
 from dpbayes.inference.many_chains import batched_density
 from dpbayes.inference.noisy_counts import released_limits, released_vector
-from dpbayes.latent_class import build_model, kernel
+from dpbayes.latent_class import build_model, kernel, zeros
 from dpbayes.latent_class import likelihood as forms
 from dpbayes.latent_class.design import cells_of, single_precision_suffices
 from dpbayes.latent_class.kernel import NO_SCALE, NO_VARIANCE, ReleasedCells, log_below, normal_laplace, scaled_erfc
+from dpbayes.latent_class.zeros import Support
 from dpbayes.privacy.laws import DiscreteGaussian, Gaussian, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable, Publication, Release
 
@@ -55,7 +56,8 @@ def margin(tables, domain, names):
 
 
 def released(domain, sets, n, law, weights, profiles, rng):
-    records = rng.multinomial(n, full_table(weights, profiles).ravel()).reshape(1, *domain.shape)
+    table = full_table(weights, profiles) if len(profiles) > 1 else profiles[0]
+    records = rng.multinomial(n, table.ravel()).reshape(1, *domain.shape)
     tables = []
     for names in sets:
         exact = margin(records, domain, names)[0]
@@ -80,15 +82,20 @@ def hold_back(release, threshold):
     return replace(release, tables=tables, adjacency="as published", sampler="published", publication=STATED)
 
 
-def enumerated(release, weights, profiles, tables, kappa=None):
+def enumerated(release, weights, profiles, tables, kappa=None, possible=None):
     """Sum over tables of records drawn from the mixture, or from a Dirichlet(kappa P) population about it."""
     domain, p = release.domain, full_table(weights, profiles).ravel()
+    if possible is not None:
+        p, tables = p[possible] / p[possible].sum(), tables[:, possible]
     total = gammaln(release.n + 1) - gammaln(tables + 1).sum(axis=1)
     if kappa is None:
         total = total + tables @ np.log(p)
     else:
         total = total + gammaln(kappa) - gammaln(release.n + kappa)
         total = total + (gammaln(tables + kappa * p) - gammaln(kappa * p)).sum(axis=1)
+    if possible is not None:
+        tables, kept = np.zeros((len(tables), domain.size)), tables
+        tables[:, possible] = kept
     shaped = tables.reshape(-1, *domain.shape)
     for table in release.tables:
         exact, held = margin(shaped, domain, table.attributes), table.withheld
@@ -102,12 +109,15 @@ def enumerated(release, weights, profiles, tables, kappa=None):
 class Shipped:
     """Means and variances of a release's blocks as functions of the standard normal deviations, compiled once."""
 
-    def __init__(self, release, dispersion=1.0):
-        self.release, self.tables = release, forms.Tables.of(release)
+    def __init__(self, release, dispersion=1.0, support=None):
+        self.release, self.tables = release, forms.Tables.of(release, support)
         weights, sizes = pt.vectors("w", "v")
         profiles, deviations, turn = pt.matrices("p", "u", "q")
         n, factors, outputs = pt.scalar("n"), [], []
-        classes = forms.classes_of(weights, profiles, n, dispersion, sizes, deviations, self.tables.ends)
+        columns = self.tables.columns
+        mixture = forms.conditioned(columns.support, weights, profiles)
+        classes = forms.of_columns(columns, (*mixture, n, dispersion, sizes, deviations))
+        classes = forms.classes_of(*classes, columns.ends)
         for block in self.tables.blocks:
             factors += (products := [pt.lmatrix(), pt.lmatrix()])
             turned = turn if block.kind == "gaussian" else None
@@ -117,10 +127,11 @@ class Shipped:
 
     def log_likelihood(self, release, weights, profiles):
         """Integrate the deviations out."""
-        tables, classes = self.tables, len(weights)
-        turn = forms.rotation(release.domain, forms.released_shares(release))
+        tables, columns = self.tables, self.tables.columns
+        turn = forms.rotation(columns, forms.released_shares(release))
         joined = np.concatenate(profiles, axis=1)
-        size = classes * (1 + joined.shape[1])
+        classes = len(weights) * columns.support.n_cases
+        size = classes * (1 + sum(map(len, columns.support.levels)))
 
         def at(z):
             factors = [part for block in tables.blocks for part in (block.products.left, block.products.parts)]
@@ -129,7 +140,7 @@ class Shipped:
                 joined,
                 release.n,
                 z[:classes],
-                z[classes:].reshape(joined.shape),
+                z[classes:].reshape(classes, -1),
                 turn,
                 *factors,
             )
@@ -139,7 +150,7 @@ class Shipped:
         slopes = np.array([at(z)[0] - mean for z in np.eye(size)])
         places = np.concatenate([block.places for block in tables.blocks])
         noise = np.concatenate([block.variances for block in tables.blocks])
-        value = forms.turned(release, turn, released_vector(release))[places]
+        value = forms.turned(release, columns, turn, released_vector(release))[places]
         held, limits = np.isinf(value), released_limits(release)[places]
         off = np.where(held, limits, value) - mean
         if tables.blocks[0].kind == "gaussian":
@@ -250,6 +261,42 @@ def test_with_counts_held_back_too(sets, law, threshold, median, worst):
     assert seen > 6 and np.median(errors) < median and np.max(errors) < worst
 
 
+IMPOSSIBLE = [
+    # Attributes with impossible combinations, tables, n, law, combinations that a unit may have, what errors may be.
+    ((2, 2, 2), ("ab", "c", "ac"), [{"a": 0, "b": 1}], 14, TwoSidedGeometric(10.0), 64, 0.02, 0.05),
+    ((2, 2, 2), ("ab", "bc", "ac"), [{"a": 0, "b": 1}], 14, Gaussian(8.0), 64, 0.01, 0.05),
+    ((3, 3, 2), ("ab", "ac"), [{"a": 0, "b": (1, 2)}, {"a": 1, "b": (0, 2)}, {"a": 2, "b": (0, 1)}], 14,
+     TwoSidedGeometric(10.0), 64, 0.02, 0.05),
+    ((3, 3, 2), ("ac", "bc"), [{"a": 0, "b": (1, 2)}, {"a": 1, "b": (0, 2)}, {"a": 2, "b": (0, 1)}], 14,
+     Gaussian(8.0), 64, 0.01, 0.05),
+    ((3, 2, 2), ("ab", "ac", "bc"), [{"a": 0, "b": 1}, {"a": 0, "c": 1}], 9, Gaussian(8.0), 64, 0.01, 0.05),
+    ((3, 2, 2), ("ab", "ac", "bc"), [{"a": 0, "b": 1}, {"a": 0, "c": 1}], 9, Gaussian(8.0), 2, 0.01, 0.05),
+    ((3, 2, 2), ("abc", "bc"), [{"a": 0, "b": 1}, {"a": 0, "c": 1}], 9, TwoSidedGeometric(10.0), 2, 0.02, 0.05),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "sets", "impossible", "n", "law", "limit", "median", "worst"), IMPOSSIBLE)
+def test_with_impossible_combinations_too(shape, sets, impossible, n, law, limit, median, worst, monkeypatch):
+    monkeypatch.setattr(zeros, "_LIMITS", (limit,))
+    domain = Domain.from_levels({name: tuple(range(size)) for name, size in zip("abc", shape, strict=False)})
+    support, sets = Support.of(domain, impossible), [tuple(names) for names in sets]
+    assert (support.n_cases > 1) == (limit == 2)
+    possible, shipped, errors = support.possible(domain.names), None, []
+    inner = all_tables(n, possible.sum())
+    tables = np.zeros((len(inner), domain.size))
+    tables[:, possible] = inner
+    for seed in range(6):
+        rng = np.random.default_rng([4, seed])
+        one, two = near_mixtures(shape, rng)
+        p = np.where(possible, full_table(*one).ravel(), 0.0).reshape(shape)
+        release = released(domain, sets, n, law, np.ones(1), [(p / p.sum())[None]], rng)
+        shipped = shipped or Shipped(release, 1.0, support)
+        exact = enumerated(release, *one, tables, None, possible) - enumerated(release, *two, tables, None, possible)
+        errors.append(abs(shipped.log_likelihood(release, *one) - shipped.log_likelihood(release, *two) - exact))
+    print(sorted(errors))
+    assert np.median(errors) < median and np.max(errors) < worst
+
+
 @pytest.mark.parametrize("varied", [False, True])
 @pytest.mark.parametrize("shares", [None, [np.array([0.3, 0.7]), np.array([0.6, 0.4])]])
 def test_the_plain_statement_sums_to_the_enumerated_likelihood(shares, varied):
@@ -294,7 +341,7 @@ def test_covariances_of_cells_are_those_of_the_full_table():
         [np.all([records[:, axis] == level for axis, level in cell], axis=0) for cell in cells], dtype=float
     )
     p = full_table(weights, profiles).ravel()
-    found = forms.cell_covariance(domain, cells, weights, np.concatenate(profiles, axis=1))
+    found = forms.cell_covariance(Support.of(domain), cells, weights, np.concatenate(profiles, axis=1))
     np.testing.assert_allclose(found, inside @ (np.diag(p) - np.outer(p, p)) @ inside.T, atol=1e-15)
 
 
@@ -306,7 +353,7 @@ def test_a_pilot_finds_the_counts_of_a_quiet_release():
     tables = forms.Tables.of(release)
     weights, profiles = forms.pilot(release, tables, forms.released_shares(release), 2.5)
     cells = [cell for table in release.tables for cell in cells_of(domain, table.attributes)]
-    covariance = forms.cell_covariance(domain, cells, weights, profiles)
+    covariance = forms.cell_covariance(Support.of(domain), cells, weights, profiles)
     counts = np.concatenate([table.counts.ravel() for table in release.tables]) / 5000
     np.testing.assert_allclose(np.diag(covariance), counts * (1 - counts), atol=0.01)
 
@@ -352,9 +399,9 @@ def test_the_kernel_and_its_slopes_are_those_of_the_plain_graph(noise, threshold
     tables, rng = forms.Tables.of(release), np.random.default_rng(4)
     block, columns, k = tables.blocks[0], sum(release.domain.shape), 5
     w, sizes, p, u, n, f = pt.vector(), pt.vector(), pt.matrix(), pt.matrix(), pt.scalar(), pt.scalar()
-    classes = forms.classes_of(w, p, n, f, sizes, u, tables.ends)
-    turn = forms.rotation(release.domain, forms.released_shares(release))
-    value = forms.turned(release, turn, released_vector(release))[block.places]
+    classes = forms.classes_of(w, p, n, f, sizes, u, tables.columns.ends)
+    turn = forms.rotation(tables.columns, forms.released_shares(release))
+    value = forms.turned(release, tables.columns, turn, released_vector(release))[block.places]
     turn = turn if block.kind == "gaussian" else None
     products = block.products
     floor, scale, limit = block.variances, np.zeros(0), released_limits(release)[block.places]
@@ -363,7 +410,7 @@ def test_the_kernel_and_its_slopes_are_those_of_the_plain_graph(noise, threshold
     if block.kind == "laplace":
         floor, scale = forms.NUGGET * floor, np.sqrt(0.5 * floor)
     by_entry, laplace = block.rectangles.entries, block.kind == "laplace"
-    own = (np.zeros((0, 0)) if turn is None else turn, tables.ends, by_entry(value, 0.0))
+    own = (np.zeros((0, 0)) if turn is None else turn, tables.columns.ends, by_entry(value, 0.0))
     own += (by_entry(floor, 1.0 if laplace else NO_VARIANCE), by_entry(scale, NO_SCALE) if laplace else scale)
     own += (by_entry(limit, -np.inf) if threshold else np.zeros(0),)
     places = block.rectangles.left, block.rectangles.right, block.rectangles.bounds

@@ -5,14 +5,15 @@ from itertools import product
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.stats import norm
 
 from dpbayes.data import Domain
 from dpbayes.errors import InputError
 from dpbayes.latent_class import build_model, margin_draws, synthesize, zeros
 from dpbayes.latent_class.design import cells_of
 from dpbayes.latent_class.likelihood import release_data
-from dpbayes.latent_class.zeros import ZeroSet, conditioned
-from dpbayes.privacy import NoisyTable, Release, TwoSidedGeometric
+from dpbayes.latent_class.zeros import Support
+from dpbayes.privacy import DiscreteGaussian, NoisyTable, Release, TwoSidedGeometric
 
 DOMAIN = Domain.from_levels({"a": (0, 1), "b": ("x", "y", "z"), "c": (0, 1), "d": (0, 1)})
 IMPOSSIBLE = [{"a": 0, "b": ("y", "z")}, {"b": "z", "c": 1, "d": 0}, {"a": 0, "c": 1}]
@@ -31,27 +32,30 @@ def _enumerated(impossible=IMPOSSIBLE, domain=DOMAIN):
     return mask
 
 
-def _release():
+GEOMETRIC = TwoSidedGeometric(4.0)
+
+
+def _release(noise=GEOMETRIC):
     tables = tuple(
-        NoisyTable(DOMAIN.project(names), np.full(DOMAIN.project(names).shape, 30), TwoSidedGeometric(4.0), 2.0, 0.5)
-        for names in SETS
+        NoisyTable(DOMAIN.project(names), np.full(DOMAIN.project(names).shape, 30), noise, 2.0, None) for names in SETS
     )
     return Release(DOMAIN, tables, "replace-one", 180, "simulation")
 
 
-def test_disjoint_parts_are_the_same_set():
-    found = ZeroSet.of(DOMAIN, IMPOSSIBLE)
+def test_what_is_impossible_is_written_and_read_back():
+    found = Support.of(DOMAIN, IMPOSSIBLE)
     mask = _enumerated()
-    records = np.array(list(np.ndindex(*DOMAIN.shape)))
-    assert found.size == mask.sum()
-    np.testing.assert_array_equal(found.holds(records), mask.ravel())
-    covered = sum(np.all([records[:, a] == v for a, v in cell], axis=0).astype(int) for cell in found.cells)
-    assert covered.max() == 1  # disjoint
-    assert ZeroSet.from_array(DOMAIN, found.to_array()).cells == found.cells
+    assert found.n_impossible == mask.sum()
+    np.testing.assert_array_equal(found.possible(DOMAIN.names), ~mask.ravel())
+    assert Support.from_array(DOMAIN, found.to_array()).cells == found.cells
+    assert Support.of(DOMAIN).possible(["d", "a"]).all() and not Support.of(DOMAIN).n_impossible
 
 
+@pytest.mark.parametrize("limits", [zeros._LIMITS, (1,), (4,)])
 @pytest.mark.parametrize("seed", range(12))
-def test_random_unions_agree_with_enumeration(seed):
+def test_random_unions_agree_with_enumeration(seed, limits, monkeypatch):
+    """However many combinations a unit may have: with at most one or four, possible records are cut into many cases."""
+    monkeypatch.setattr(zeros, "_LIMITS", limits)
     rng = np.random.default_rng(seed)
     impossible = []
     for _ in range(rng.integers(1, 5)):
@@ -64,19 +68,33 @@ def test_random_unions_agree_with_enumeration(seed):
     mask = _enumerated(impossible)
     if mask.all():
         with pytest.raises(InputError, match="leave no cell"):
-            ZeroSet.of(DOMAIN, impossible)
+            Support.of(DOMAIN, impossible)
         return
-    found = ZeroSet.of(DOMAIN, impossible)
-    assert found.size == mask.sum()
-    cells = [cell for names in (("b", "d"), ("a", "c"), DOMAIN.names) for cell in cells_of(DOMAIN, names)]
-    p = rng.dirichlet(np.ones(DOMAIN.size), size=2).reshape(2, *DOMAIN.shape)
-    kept = np.where(mask, 0.0, p)
+    found = Support.of(DOMAIN, impossible)
+    assert found.n_impossible == mask.sum()
+    weights = rng.dirichlet(np.ones(3), size=2)
+    profiles = [rng.dirichlet(np.ones(size), size=(2, 3)) for size in DOMAIN.shape]
+    kept = np.where(mask, 0.0, np.einsum("rh,rha,rhb,rhc,rhd->rabcd", weights, *profiles))
     kept /= kept.sum(axis=(1, 2, 3, 4), keepdims=True)
-    plan = found.plan(cells)
-    result = conditioned(np.pad(_sums(p, plan.cells), ((0, 0), (0, 1))), plan)
-    np.testing.assert_allclose(result, _sums(kept, cells), atol=1e-14)
-    # Exactly zero, so that a cell that cannot move is seen as such: full cells, and margin cells that lie in Z.
-    assert np.all(result[:, _sums(np.where(mask, 0.0, np.ones_like(p)), cells)[0] == 0] == 0.0)
+    for names in (("b", "d"), ("c", "a"), ("b",), DOMAIN.names):
+        axes = DOMAIN.axes(names)
+        result = found.margin(*found.conditioned(weights, profiles, axes), axes)
+        np.testing.assert_allclose(result, _sums(kept, cells_of(DOMAIN, names)), atol=1e-14)
+        # Exactly zero, so that a cell that cannot move is seen as such: full cells, and margin cells that lie in Z.
+        possible = _sums(np.where(mask, 0.0, 1.0)[None], cells_of(DOMAIN, names))[0] > 0
+        np.testing.assert_array_equal(found.possible(names), possible)
+        assert np.all(result[:, ~possible] == 0.0)
+
+
+def test_one_attribute_that_determines_others_is_one_unit_and_children_are_a_case():
+    sizes = {"age": 8, "job": 20, "wage": 20, "hours": 20, "school": 16, "years": 16}
+    domain = Domain.from_levels({name: range(size) for name, size in sizes.items()})
+    recoded = [{"school": level, "years": [other for other in range(16) if other != level]} for level in range(16)]
+    children = [{"age": 0, name: range(1, 20)} for name in ("job", "wage", "hours")]
+    found = Support.of(domain, recoded + children)
+    assert (found.axes[-1], len(found.levels[-1])) == ((4, 5), 16)
+    assert (len(found.axes), found.n_cases, found.n_parts) == (5, 2, 2 * (8 + 3 * 20 + 16))
+    assert domain.size - found.n_impossible == (7 * 20**3 + 1) * 16
 
 
 def _sums(tables, cells):
@@ -127,7 +145,7 @@ def test_covariances_are_those_of_possible_records(evaluated):
     records = np.array(list(np.ndindex(*DOMAIN.shape)))
     inside = np.array([np.all([records[:, a] == v for a, v in cell], axis=0) for cell in cells], dtype=float)
     p = _conditional(values).ravel()
-    found = cell_covariance(DOMAIN, cells, values["weights"], values["profiles"], ZeroSet.of(DOMAIN, IMPOSSIBLE))
+    found = cell_covariance(Support.of(DOMAIN, IMPOSSIBLE), cells, values["weights"], values["profiles"])
     np.testing.assert_allclose(found, inside @ (np.diag(p) - np.outer(p, p)) @ inside.T, atol=1e-12)
 
 
@@ -135,10 +153,52 @@ def test_the_likelihood_is_the_joint_one_and_impossible_cells_have_noise_alone(e
     model, point, _ = evaluated
     assert "level_deviations" not in model.named_vars
     assert np.all(np.isfinite(model.compile_dlogp()(point)))
-    data = release_data(_release(), "tables", zeros=ZeroSet.of(DOMAIN, IMPOSSIBLE))
+    data = release_data(_release(), "tables", support=Support.of(DOMAIN, IMPOSSIBLE))
     variances = np.square(data["sampling_root"]).sum(axis=1)
     np.testing.assert_allclose(variances[1:3], 0.0, atol=1e-9)  # a = 0 with b = y or z
     assert np.all(variances[3:6] > 1.0)
+
+
+@pytest.mark.parametrize("limit", [64, 1])
+@pytest.mark.parametrize("noise", [GEOMETRIC, DiscreteGaussian(6.0)])
+def test_cell_by_cell_only_possible_cells_count(noise, limit, monkeypatch):
+    """Means and variances are held to enumeration in test_likelihood; here the model's density of them, and draws."""
+    monkeypatch.setattr(zeros, "_LIMITS", (limit,))
+    rng, release, names = (
+        np.random.default_rng(5),
+        _release(noise),
+        ["given_mean", "given_variance", "margin", "profiles"],
+    )
+    model = build_model(release, n_classes=3, likelihood="cells", overdispersion=True, impossible=IMPOSSIBLE)
+    assert (len(model.coords["case"]) > 3) == (limit == 1)
+    point = {name: value + 0.5 * rng.normal(size=np.shape(value)) for name, value in model.initial_point().items()}
+    graphs = model.replace_rvs_by_values([model[name] for name in names])
+    values = model.compile_fn(graphs, inputs=model.value_vars, on_unused_input="ignore")(point)
+    mean, variance, margin, profiles = values
+    possible = np.concatenate([Support.of(DOMAIN, IMPOSSIBLE).possible(names) for names in SETS])
+    assert not possible.all() and np.all((margin > 0.0) == possible)
+    # Of units in cases the products hold impossible cells too, with next to no share: these have noise alone.
+    (block,) = model.complete_posterior.tables.blocks
+    assert set(np.flatnonzero(possible)) <= set(block.places)
+    at, data = block.places, {one.name: one.get_value() for one in model.data_vars}
+    if block.kind == "laplace":
+        off, scale = data["released_counts"][at] - mean[at], np.sqrt(noise.variance / 2)
+        plain = _normal_laplace(off, variance[at] + 1e-4 * noise.variance, scale)
+    else:
+        plain = norm.logpdf(data["rotated_counts"][at], mean[at], np.sqrt(variance[at] + noise.variance))
+    assert model.compile_logp(vars=[model["released"]])(point) == pytest.approx(plain.sum(), rel=1e-9)
+    assert np.all(np.isfinite(model.compile_dlogp()(point)))
+    posterior = {name: (("chain", "draw", "count"), np.broadcast_to(one, (1, 200, len(one))))
+                 for name, one in zip(names[:3], values[:3], strict=True)}  # fmt: skip
+    posterior["profiles"] = (("chain", "draw", "class", "level"), np.broadcast_to(profiles, (1, 200, *profiles.shape)))
+    drawn = model.complete_posterior(xr.Dataset(posterior, coords={"level": range(9)}), data, rng)["exact_counts"][0]
+    assert np.all(np.abs(drawn[:, ~possible]) < 0.01) and np.all(np.isfinite(drawn))
+
+
+def _normal_laplace(off, variance, scale):
+    """Log-densities of sums of normal and Laplace variables, by SciPy alone."""
+    sides = [norm.logcdf((sign * off - variance / scale) / np.sqrt(variance)) - sign * off / scale for sign in (1, -1)]
+    return np.logaddexp(*sides) + 0.5 * variance / scale**2 - np.log(2 * scale)
 
 
 def _trace(evaluated):
@@ -195,10 +255,11 @@ def test_bad_combinations_are_refused(impossible, message):
         build_model(_release(), impossible=impossible)
 
 
-def test_a_zero_set_too_large_to_sum_is_refused(monkeypatch):
-    monkeypatch.setattr(zeros, "MAX_CELLS", 20)
-    with pytest.raises(InputError, match="more than 20 places"):
+def test_what_cannot_be_cut_is_refused(monkeypatch):
+    monkeypatch.setattr(zeros, "MAX_PARTS", 8)
+    with pytest.raises(InputError, match="tie a, b, c, d together in more than 8 ways; declare fewer"):
         build_model(_release(), impossible=IMPOSSIBLE)
-    with pytest.raises(InputError, match="disjoint parts; name larger"):
-        ZeroSet.of(DOMAIN, [{"a": (0, 1), "b": ("x", "y"), "c": (0, 1), "d": (0, 1)}, {"b": "z", "c": 1, "d": (0, 1)},
+    monkeypatch.setattr(zeros, "MAX_CELLS", 20)
+    with pytest.raises(InputError, match="more than 20 cells; name larger"):
+        Support.of(DOMAIN, [{"a": (0, 1), "b": ("x", "y"), "c": (0, 1), "d": (0, 1)}, {"b": "z", "c": 1, "d": (0, 1)},
                             {"a": (0, 1), "b": "z", "c": 0, "d": (0, 1)}])  # fmt: skip

@@ -12,7 +12,7 @@ from census_files import QUERIES, no_minors_in_nursing, simulated_tracts, write_
 
 from dpbayes.data import Domain
 from dpbayes.errors import InputError, MissingColumnError
-from dpbayes.latent_class.zeros import ZeroSet
+from dpbayes.latent_class.zeros import Support
 from dpbayes.privacy import (
     CENSUS_DOMAIN,
     WIKIMEDIA_ERAS,
@@ -60,11 +60,11 @@ def test_constraints_are_structural_zeros(census) -> None:
     """Impossible cells are empty in the truth, and each level of hhgq has one of hhinstlevels left."""
     tracts, (queries, constraints) = census
     one = read_census_measurements(queries, constraints, geocodes="T00", queries=["hhgq_dpq", "votingage_dpq"])["T00"]
-    zeros = ZeroSet.of(one.release.domain, one.impossible)
-    assert zeros.size == 1 and tracts[:, 3, 0].sum() == 0
+    zeros = Support.of(one.release.domain, one.impossible)
+    assert zeros.n_impossible == 1 and tracts[:, 3, 0].sum() == 0
     whole = read_census_measurements(queries, constraints, geocodes="T00")["T00"]
     domain = whole.release.domain.project(["hhgq", "hhinstlevels"])
-    assert ZeroSet.of(domain, [zero for zero in whole.impossible if "votingage" not in zero]).size == 16
+    assert Support.of(domain, [zero for zero in whole.impossible if "votingage" not in zero]).n_impossible == 16
 
 
 def test_race_levels_are_the_63_sets_by_size() -> None:

@@ -78,7 +78,6 @@ def test_a_run_answers_for_population_and_records(study, tmp_path):
     ("overrides", "message"),
     [
         (["model.likelihood=exact"], "cells"),
-        (["model.likelihood=cells", 'model.impossible=[{a = 0, b = "x"}]'], "structural zeros"),
         (["model.file=mine.py", "model.likelihood=cells"], "states its own"),
     ],
 )

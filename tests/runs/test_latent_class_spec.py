@@ -102,7 +102,6 @@ MISTAKES = [
         ("n_classes = 2", "n_classes = 2\nprofile_prior = -1"),
         r"line 15: model\.profile_prior: must be greater than or equal to 0\.01",
     ),
-    (("n_classes = 2", "n_classes = 2\nlikelihood = 'cells'"), "does not go with structural zeros"),
     (
         ("epsilon = 1.0", 'epsilon = 1.0\nadjacency = "add-remove"'),
         r"privacy: under add-remove .* give total_share = 0\.05",
