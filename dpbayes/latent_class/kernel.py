@@ -691,6 +691,156 @@ def _sums(values: Floats, ends: Any) -> Floats:
     return found
 
 
+@loop
+def _of_classes(weights: Floats, profiles: Floats, left: Any) -> tuple[Floats, Floats]:
+    """Return profiles by column, with a last one of ones, and products of columns times the weights, by class."""
+    k, size = profiles.shape
+    table, products = np.ones((size + 1, k)), np.empty((len(left), k))
+    for i in range(size):
+        for h in range(k):
+            table[i, h] = profiles[h, i]
+    for i in range(len(left)):
+        for h in range(k):
+            products[i, h] = weights[h]
+        for column in left[i]:
+            for h in range(k):
+                products[i, h] *= table[column, h]
+    return table, products
+
+
+@kept
+def _shares(weights: Floats, profiles: Floats, left: Any, parts: Any) -> Floats:
+    """Return points' probabilities of cells."""
+    found = np.zeros((max(len(weights), len(profiles)), len(parts)))
+    for point in range(len(found)):
+        own = weights[min(point, len(weights) - 1)], profiles[min(point, len(profiles) - 1)]
+        table, products = _of_classes(own[0], own[1], left)
+        for i in range(len(parts)):
+            if parts[i, 0] >= 0:
+                for h in range(table.shape[1]):
+                    found[point, i] += products[parts[i, 0], h] * table[parts[i, 1], h]
+    return found
+
+
+@kept
+def _share_slopes(weights: Floats, profiles: Floats, left: Any, parts: Any, adjoint: Floats) -> tuple[Floats, Floats]:
+    """Return points' slopes in weights and profiles of their cells' probabilities times the adjoint."""
+    points, k, size = len(adjoint), profiles.shape[1], profiles.shape[2]
+    in_weights, in_profiles = np.zeros((points, k)), np.empty((points, k, size))
+    for point in range(points):
+        own = weights[min(point, len(weights) - 1)], profiles[min(point, len(profiles) - 1)]
+        table, products = _of_classes(own[0], own[1], left)
+        in_table, in_products = np.zeros(table.shape), np.zeros(products.shape)
+        for i in range(len(parts)):
+            row, column, slope = parts[i, 0], parts[i, 1], adjoint[point, i]
+            if row >= 0:
+                for h in range(k):
+                    in_table[column, h] += slope * products[row, h]
+                    in_products[row, h] += slope * table[column, h]
+        for i in range(len(left)):
+            for h in range(k):
+                whole = in_products[i, h]
+                for column in left[i]:
+                    whole *= table[column, h]
+                in_weights[point, h] += whole
+            for place in range(left.shape[1]):
+                for h in range(k):
+                    rest = in_products[i, h] * own[0][h]
+                    for other in range(left.shape[1]):
+                        if other != place:
+                            rest *= table[left[i, other], h]
+                    in_table[left[i, place], h] += rest
+        for i in range(size):
+            for h in range(k):
+                in_profiles[point, h, i] = in_table[i, h]
+    return in_weights, in_profiles
+
+
+class CellShares(_Operation):
+    """The probabilities of cells under a mixture (`Products` says of which columns each is a product).
+
+    A row of `parts` that is negative is an impossible cell, with no probability.
+    """
+
+    differentiated = 2
+
+    def make_node(self, weights: Any, profiles: Any, left: Any, parts: Any, *adjoint: Any) -> Any:
+        """Return the operation on weights (class) and profiles (class, column), of a point or of many."""
+        given = [pt.as_tensor(one) for one in (weights, profiles)]
+        axes = max(given[0].ndim - 1, given[1].ndim - 2)
+        given = [one if one.ndim == dims + axes else one[None] for one, dims in zip(given, (1, 2), strict=True)]
+        inputs = [*given, pt.as_tensor(left), pt.as_tensor(parts), *map(pt.as_tensor, adjoint)]
+        return Apply(self, inputs, self._types(axes))
+
+    def _types(self, axes: int) -> list[Any]:
+        return [pt.tensor(dtype="float64", shape=(None,) * (axes + 1))]
+
+    def infer_shape(self, node: Any, shapes: Any) -> Any:
+        """Return the points and the cells."""
+        return [(*self._points(node, shapes), shapes[3][0])]
+
+    @staticmethod
+    def _points(node: Any, shapes: Any) -> tuple[Any, ...]:
+        profiles = node.inputs[1]
+        if profiles.ndim == 2:
+            return ()
+        return (shapes[0 if profiles.type.broadcastable[0] else 1][0],)  # all points may have the same
+
+    def perform(self, node: Any, inputs: Any, outputs: Any) -> None:
+        """Evaluate in NumPy."""
+        point = inputs[1].ndim == 2
+        weights, profiles, left, parts = inputs
+        given = (weights[None], profiles[None]) if point else (weights, profiles)
+        found = _shares(*map(writable, (*given, left, parts)))
+        outputs[0][0] = found[0] if point else found
+
+    @staticmethod
+    def jax(weights: Any, profiles: Any, *data: Any) -> Any:
+        """Evaluate in JAX, at one point."""
+        import jax.numpy as jnp
+
+        left, parts = data
+        table = jnp.concatenate([profiles, jnp.ones_like(profiles[:, :1])], axis=1)
+        products = weights[:, None] * table[:, left].prod(axis=2)
+        found = (products[:, parts[:, 0]] * table[:, parts[:, 1]]).sum(axis=0)
+        return jnp.where(parts[:, 0] >= 0, found, 0.0)
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        """Return the slopes, another operation."""
+        return [*CellSlopes()(*inputs, cotangents[0]), *self.data_slopes(inputs)]
+
+
+class CellSlopes(CellShares):
+    """The slopes of `CellShares` in weights and profiles, times an adjoint; they have no derivatives."""
+
+    differentiated = 0
+
+    def _types(self, axes: int) -> list[Any]:
+        return [pt.tensor(dtype="float64", shape=(None,) * (axes + dims)) for dims in (1, 2)]
+
+    def infer_shape(self, node: Any, shapes: Any) -> Any:
+        """Return the points, classes and columns."""
+        points = self._points(node, shapes)
+        return [(*points, shapes[1][-2]), (*points, shapes[1][-2], shapes[1][-1])]
+
+    def perform(self, node: Any, inputs: Any, outputs: Any) -> None:
+        """Evaluate in NumPy."""
+        point = inputs[1].ndim == 2
+        weights, profiles, left, parts, adjoint = inputs
+        given = [one[None] if point else one for one in (weights, profiles)]
+        found = _share_slopes(*map(writable, (*given, left, parts, adjoint[None] if point else adjoint)))
+        for place, one in zip(outputs, found, strict=True):
+            place[0] = one[0] if point else one
+
+    @staticmethod
+    def jax(weights: Any, profiles: Any, *data: Any) -> Any:
+        """Evaluate in JAX, at one point."""
+        import jax
+
+        left, parts, adjoint = data
+        return jax.vjp(lambda *free: CellShares.jax(*free, left, parts), weights, profiles)[1](adjoint)
+
+
 class ReleasedCells(_Operation):
     """The log-density of a block's cells, and its slopes in the first six inputs, which have no derivatives.
 
@@ -769,6 +919,40 @@ def _compile_cells(op: ReleasedCells, node: Any, **kwargs: Any) -> Any:
 
     many = node.inputs[4].ndim == 2
     return points if many else cells, f"{source_key(__file__)} {many} {op.single}"
+
+
+@register_funcify_and_cache_key(CellShares)
+@register_funcify_and_cache_key(CellSlopes)
+def _compile_shares(op: CellShares, node: Any, **kwargs: Any) -> Any:
+    many, slopes = node.inputs[1].ndim == 3, isinstance(op, CellSlopes)
+
+    @numba_njit
+    def shares(weights: Any, profiles: Any, left: Any, parts: Any) -> Any:
+        return _shares(
+            np.ascontiguousarray(weights), np.ascontiguousarray(profiles), np.ascontiguousarray(left),
+            np.ascontiguousarray(parts),
+        )  # fmt: skip
+
+    @numba_njit
+    def share_slopes(weights: Any, profiles: Any, left: Any, parts: Any, adjoint: Any) -> Any:
+        return _share_slopes(
+            np.ascontiguousarray(weights), np.ascontiguousarray(profiles), np.ascontiguousarray(left),
+            np.ascontiguousarray(parts), np.ascontiguousarray(adjoint),
+        )  # fmt: skip
+
+    @numba_njit
+    def of_one(weights: Any, profiles: Any, left: Any, parts: Any) -> Any:
+        return shares(np.expand_dims(weights, 0), np.expand_dims(profiles, 0), left, parts)[0]
+
+    @numba_njit
+    def slopes_of_one(weights: Any, profiles: Any, left: Any, parts: Any, adjoint: Any) -> Any:
+        found = share_slopes(
+            np.expand_dims(weights, 0), np.expand_dims(profiles, 0), left, parts, np.expand_dims(adjoint, 0)
+        )
+        return found[0][0], found[1][0]
+
+    code = (share_slopes if many else slopes_of_one) if slopes else (shares if many else of_one)
+    return code, f"{source_key(__file__)} shares {many} {slopes}"
 
 
 @register_funcify_and_cache_key(SumsWithin)

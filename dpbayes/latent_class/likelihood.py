@@ -308,8 +308,7 @@ def conditioned(support: Support, weights: Any, profiles: Any) -> tuple[Any, Any
     cased = (joint[None] * as_input("allowed", allowed)[:, None]).reshape((-1, joint.shape[1]))
     total = SumsWithin()(cased, as_input("unit_ends", ends))
     sums = pt.dot(pt.log(total), as_input("unit_starts", starts))
-    chance = (pt.log(weights)[None] + sums.reshape((support.n_cases, -1))).reshape((-1,))
-    chance = pt.exp(chance)
+    chance = (weights[None] * pt.exp(sums).reshape((support.n_cases, -1))).reshape((-1,))
     return chance / pt.sum(chance), cased / total
 
 
@@ -335,19 +334,6 @@ def classes_of(
     moved = spread * deviations
     common = SumsWithin()(moved, ends)
     return weights, profiles, varied, records, pt.sqrt(varied) * root[:, None] * (moved - profiles * common)
-
-
-def probabilities(weights: Any, profiles: Any, products: tuple[Any, Any], order: int, *, short: bool = True) -> Any:
-    """Return the probabilities of cells under the mixture, shape ``(cells,)``; `products` as in `released_law`.
-
-    Where no cell is `short` of factors none are filled up with ones: that code would take long to compile.
-    """
-    padded = pt.concatenate([profiles, pt.ones_like(profiles[:, :1])], axis=1) if short else profiles
-    left, parts = products
-    product = padded[:, left[:, 0]]
-    for place in range(1, order - 1):
-        product = product * padded[:, left[:, place]]
-    return pt.dot((weights[:, None] * product).T, padded)[parts[:, 0], parts[:, 1]]
 
 
 def released_law(

@@ -36,7 +36,7 @@ from dpbayes.latent_class.design import (
     single_precision_suffices,
     starts_near_shares,
 )
-from dpbayes.latent_class.kernel import NO_SCALE, NO_VARIANCE, ReleasedCells, SumsWithin
+from dpbayes.latent_class.kernel import NO_SCALE, NO_VARIANCE, CellShares, ReleasedCells, SumsWithin
 from dpbayes.latent_class.likelihood import (
     NUGGET,
     Block,
@@ -47,7 +47,6 @@ from dpbayes.latent_class.likelihood import (
     classes_of,
     conditioned,
     of_columns,
-    probabilities,
     release_data,
     released_law,
     rest_of,
@@ -281,16 +280,12 @@ def _recorded(release: Release, design: Design, mixture: tuple[Any, Any], record
         cells = [columns.factors(place) for place in range(len(sets))]
         possible = [support.possible(names) for names in sets]
         kept = [own[known[at]] for (at, own), known in zip(cells, possible, strict=True)]
-        products = Products.of(columns.padded(kept), columns.of_columns)
-        arrays = as_input(f"left_of_{name}", products.left), as_input(f"parts_of_{name}", products.parts)
-        short = max(products.left.max(), products.parts[:, 1].max()) == columns.sizes.sum()
-        weights, profiles = mixture[0], columns.summed(mixture[1], name)
-        found = probabilities(weights, profiles, arrays, products.left.shape[1] + 1, short=bool(short))
-        known = np.concatenate(possible)
-        if known.all():
-            return found
-        places = as_input(f"places_of_{name}", np.where(known, np.cumsum(known) - 1, len(products.parts)))
-        return pt.concatenate([found, [0.0]])[places]
+        products, known = Products.of(columns.padded(kept), columns.of_columns), np.concatenate(possible)
+        parts = np.full((len(known), 2), -1)
+        parts[known] = products.parts
+        profiles = columns.summed(mixture[1], name)
+        arrays = as_input(f"left_of_{name}", products.left), as_input(f"parts_of_{name}", parts)
+        return CellShares()(mixture[0], profiles, *arrays)
 
     tables = [table.attributes for table in release.tables]
     released, step = margin(tables, "margin"), -(-release.n_counts // MAX_EXACT_CELLS)

@@ -17,6 +17,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from numba.extending import is_jitted
+from pytensor.graph.replace import vectorize_graph
 from scipy import stats
 from scipy.special import erfcx, gammaln, logsumexp
 
@@ -27,7 +28,15 @@ from dpbayes.inference.noisy_counts import released_limits, released_vector
 from dpbayes.latent_class import build_model, kernel, zeros
 from dpbayes.latent_class import likelihood as forms
 from dpbayes.latent_class.design import cells_of, single_precision_suffices
-from dpbayes.latent_class.kernel import NO_SCALE, NO_VARIANCE, ReleasedCells, log_below, normal_laplace, scaled_erfc
+from dpbayes.latent_class.kernel import (
+    NO_SCALE,
+    NO_VARIANCE,
+    CellShares,
+    ReleasedCells,
+    log_below,
+    normal_laplace,
+    scaled_erfc,
+)
 from dpbayes.latent_class.zeros import Support
 from dpbayes.privacy.laws import DiscreteGaussian, Gaussian, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable, Publication, Release
@@ -484,15 +493,41 @@ def test_the_normal_laplace_density_is_the_convolution():
             assert value == pytest.approx(mass - np.log(2 * scale * stddev * np.sqrt(2 * np.pi)), abs=1e-5)
 
 
+@pytest.mark.parametrize("alike", [False, True])
+def test_shares_of_cells_and_their_slopes_are_those_of_a_plain_graph(alike):
+    """Of one point, and of many, which may have the same weights; a cell without parts has none."""
+    rng, points, k, size = np.random.default_rng(2), 3, 4, 7
+    left = np.array([[0, 3], [1, 7], [6, 3], [7, 7]])
+    parts = np.array([[0, 5], [3, 2], [-1, -1], [2, 5], [1, 7], [0, 5]])
+    weights, profiles = rng.dirichlet(np.ones(k), points), rng.random((points, k, size))
+    along, w, p = rng.normal(size=len(parts)), pt.vector("w"), pt.matrix("p")
+    table = pt.concatenate([p, pt.ones_like(p[:, :1])], axis=1)
+    factors = [table[:, column] for column in (*left[parts[:, 0]].T, parts[:, 1])]
+    plain = (w[:, None] * factors[0] * factors[1] * factors[2]).sum(axis=0) * (parts[:, 0] >= 0)
+    found = CellShares()(w, p, left, parts)
+    outputs = [out for one in (plain, found) for out in (one, *pt.grad((one * along).sum(), [w, p]))]
+    of_one = pytensor.function([w, p], outputs, mode="FAST_COMPILE")
+    values = [of_one(weights[0 if alike else point], profiles[point]) for point in range(points)]
+    for value in values:
+        for ours, theirs in zip(value[3:], value[:3], strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    many = {p: pt.tensor3()} if alike else {w: pt.matrix(), p: pt.tensor3()}
+    batch = pytensor.function([w, *many.values()] if alike else list(many.values()),
+                              vectorize_graph(outputs[3:], many), mode="FAST_COMPILE")  # fmt: skip
+    for place, ours in enumerate(batch(weights[0] if alike else weights, profiles)):
+        np.testing.assert_allclose(ours, [value[place] for value in values], rtol=1e-12)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("impossible", [(), [{"a": 0, "b": 1}, {"c": (0, 1), "d": 1}]])
 @pytest.mark.parametrize("likelihood", ["cells", "tables"])
 @pytest.mark.parametrize(("noise", "threshold"), [(TwoSidedGeometric(6.0), 18.0), (DiscreteGaussian(7.0), None)])
-def test_jax_computes_the_same_density_and_slopes(monkeypatch, noise, threshold, likelihood):
+def test_jax_computes_the_same_density_and_slopes(monkeypatch, noise, threshold, likelihood, impossible):
     pytest.importorskip("jax", reason="needs JAX (uv sync --extra jax)")
     release = mixed_release(noise)
     release = release if threshold is None else hold_back(release, threshold)
     monkeypatch.setattr("dpbayes.latent_class.design.ROUNDING", 0.0)  # double precision
-    model = build_model(release, n_classes=3, likelihood=likelihood)
+    model = build_model(release, n_classes=3, likelihood=likelihood, impossible=impossible)
     density = batched_density(model, backend="interpreted")
     points = np.random.default_rng(6).normal(size=(3, density.size))
     given = batched_density(model, backend="jax").evaluate(points, 0.5)
