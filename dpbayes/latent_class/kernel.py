@@ -715,10 +715,10 @@ def _shares(weights: Floats, profiles: Floats, left: Any, parts: Any) -> Floats:
     for point in range(len(found)):
         own = weights[min(point, len(weights) - 1)], profiles[min(point, len(profiles) - 1)]
         table, products = _of_classes(own[0], own[1], left)
+        shares = np.dot(products, table.T)
         for i in range(len(parts)):
             if parts[i, 0] >= 0:
-                for h in range(table.shape[1]):
-                    found[point, i] += products[parts[i, 0], h] * table[parts[i, 1], h]
+                found[point, i] = shares[parts[i, 0], parts[i, 1]]
     return found
 
 
@@ -730,13 +730,11 @@ def _share_slopes(weights: Floats, profiles: Floats, left: Any, parts: Any, adjo
     for point in range(points):
         own = weights[min(point, len(weights) - 1)], profiles[min(point, len(profiles) - 1)]
         table, products = _of_classes(own[0], own[1], left)
-        in_table, in_products = np.zeros(table.shape), np.zeros(products.shape)
+        in_shares = np.zeros((len(left), size + 1))
         for i in range(len(parts)):
-            row, column, slope = parts[i, 0], parts[i, 1], adjoint[point, i]
-            if row >= 0:
-                for h in range(k):
-                    in_table[column, h] += slope * products[row, h]
-                    in_products[row, h] += slope * table[column, h]
+            if parts[i, 0] >= 0:
+                in_shares[parts[i, 0], parts[i, 1]] += adjoint[point, i]
+        in_table, in_products = np.dot(in_shares.T, products), np.dot(in_shares, table)
         for i in range(len(left)):
             for h in range(k):
                 whole = in_products[i, h]
