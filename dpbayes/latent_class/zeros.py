@@ -87,7 +87,7 @@ class Support:
                 continue
             levels, allowed = zip(*(part for part in parts if part is not None), strict=True)
             found = cls(domain, cells, units, levels, allowed)
-            best = found if best is None or found.n_parts < best.n_parts else best
+            best = found if best is None or found._work < best._work else best
         if best is None or best.n_parts > MAX_PARTS:
             tied = ", ".join(domain.names[axis] for axis in sorted({axis for cell in cells for axis, _ in cell}))
             raise InputError(
@@ -105,6 +105,11 @@ class Support:
     def n_parts(self) -> int:
         """Number of all units' combinations, times that of cases: what a class takes of memory and time."""
         return self.n_cases * sum(map(len, self.levels))
+
+    @property
+    def _work(self) -> float:
+        """What a class takes in time, in combinations: a gradient has ten cells of all pairs for one of them."""
+        return self.n_parts + self.n_cases * sum(self.domain.shape) ** 2 / 20
 
     @property
     def n_impossible(self) -> int:
@@ -245,11 +250,10 @@ def _cases(case: Case, limit: int, most: int) -> Iterator[Case]:
     if not large or most <= 0:
         yield levels, rules
         return
-    # By the attribute that leaves the fewest cases.
-    patterns = {axis: _patterns(levels[axis], rules, axis) for axis in large[0]}
-    axis = min(patterns, key=lambda one: (len(patterns[one]), -sum(any(a == one for a, _ in rule) for rule in rules)))
+    # By the attribute that most rules are of, as all are of a person's age where children have no job, wage or spouse.
+    axis = max(large[0], key=lambda one: sum(any(a == one for a, _ in rule) for rule in rules))
     others = {rule for rule in rules if all(a != axis for a, _ in rule)}
-    for rests, own in patterns[axis].items():
+    for rests, own in _patterns(levels[axis], rules, axis).items():
         parts = [own if place == axis else set(given) for place, given in enumerate(levels)]
         for found in _cases((parts, others | rests), limit, most):
             most -= 1
