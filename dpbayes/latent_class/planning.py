@@ -362,9 +362,9 @@ class Cost:
 
     @property
     def words(self) -> str:
-        """The cost in a line."""
+        """Time and memory in a few words."""
         time = "a minute" if self.minutes < 1.5 else f"{self.minutes:,.0f} minutes"
-        return f"{self.cells:,} counts, {self.unknowns:,} unknowns, about {time} and {self.gigabytes:.1f} GB of memory"
+        return f"about {time} and {self.gigabytes:.1f} GB of memory"
 
 
 def cost_of(

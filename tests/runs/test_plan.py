@@ -48,9 +48,7 @@ def test_the_plan_says_tables_noise_budget_and_size(spec):
     assert table == "  age x sex: 6 cells, noise of standard deviation 2.8 in each"
     assert ledger == "ledger: budget.db has epsilon 3 and delta 0 left"
     assert model == "model: 17 unknowns"
-    assert re.fullmatch(
-        r"fit: 6 counts, [0-9,]+ unknowns, about (a minute|[0-9]+ minutes) and [0-9.]+ GB of memory", fit
-    )
+    assert re.fullmatch(r"fit: about (a minute|[0-9]+ minutes) and [0-9.]+ GB of memory", fit)
 
 
 def test_the_plan_says_whose_time_it_is(spec):
