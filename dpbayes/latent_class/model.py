@@ -58,6 +58,7 @@ from dpbayes.privacy.release import Release, check_of_records
 
 START_SPREAD = 0.3  # standard deviation of the starts of chains, on the unconstrained scale
 START_OVERDISPERSION = 30.0  # where the overdispersion of chains starts
+_MANY = {"level_scores", "level_deviations"}  # with profiles, most of the numbers that a draw has
 LOW_NOISE = 2.0  # standard deviation of a count's noise below which the sampling's normal law is seen through it
 
 
@@ -480,8 +481,10 @@ class Completion:
         for attribute, end in zip(self.release.domain, ends, strict=True):
             dim = dimension_name(attribute.name)
             own = profiles.isel(level=slice(end - attribute.size, end)).drop_vars("level").rename(level=dim)
-            posterior[profile_name(attribute.name)] = own.assign_coords({dim: list(attribute.levels)})
+            posterior[profile_name(attribute.name)] = own.assign_coords({dim: list(attribute.levels)}).astype("float32")
         kept = posterior.drop_vars(["profiles", "level", "given_mean", "given_variance"], errors="ignore")
+        for name in _MANY.intersection(kept):  # for memory: seven digits of a draw do
+            kept[name] = kept[name].astype("float32")
         if "sampling_root" in data:
             kept["exact_counts"] = self._jointly(posterior, data, rng)
         elif "given_mean" in posterior:

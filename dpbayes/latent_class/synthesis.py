@@ -316,7 +316,7 @@ def fitted_mixture(posterior: xr.Dataset, domain: Domain) -> tuple[Floats, list[
             raise InputError(f"the trace has no {name!r}; it is not of a latent class model on this domain")
     flat = posterior[needed].stack(draws=("chain", "draw"))
     weights = flat["weights"].transpose("draws", ...).to_numpy()
-    return weights, [flat[name].transpose("draws", "class", ...).to_numpy() for name in needed[1:]]
+    return weights, [flat[name].transpose("draws", "class", ...).to_numpy().astype(float) for name in needed[1:]]
 
 
 def draw_records(
