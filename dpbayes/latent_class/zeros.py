@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from itertools import product
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,16 +78,16 @@ class Support:
         start: Case = [set(range(size)) for size in domain.shape], set(map(frozenset, cells))
         best: Support | None = None
         for limit in _LIMITS if cells else _LIMITS[:1]:
-            cases = list(_cases(start, limit, _MOST_CASES))
+            cases = list(islice(_cases(start, limit), _MOST_CASES + 1))
             if not cases:
                 raise InputError("the impossible combinations leave no cell of the domain; take some back")
             units = _units(cases)
-            parts = [_combinations(cases, unit) for unit in units] if len(cases) <= _MOST_CASES else [None]
-            if any(part is None for part in parts):
+            parts = [found for found in (_combinations(cases, unit) for unit in units) if found is not None]
+            if len(cases) > _MOST_CASES or len(parts) < len(units):
                 continue
-            levels, allowed = zip(*(part for part in parts if part is not None), strict=True)
-            found = cls(domain, cells, units, levels, allowed)
-            best = found if best is None or found._work < best._work else best
+            levels, allowed = zip(*parts, strict=True)
+            made = cls(domain, cells, units, levels, allowed)
+            best = made if best is None or made._work < best._work else best
         if best is None or best.n_parts > MAX_PARTS:
             tied = ", ".join(domain.names[axis] for axis in sorted({axis for cell in cells for axis, _ in cell}))
             raise InputError(
@@ -241,13 +241,13 @@ def _expanded(domain: Domain, combination: Impossible) -> Iterator[dict[int, int
 # --- cutting into cases ----------------------------------------------------------------------------------------------
 
 
-def _cases(case: Case, limit: int, most: int) -> Iterator[Case]:
-    """Cut a case by an attribute's levels until no unit has more combinations than the limit; few more than `most`."""
+def _cases(case: Case, limit: int) -> Iterator[Case]:
+    """Cut a case by an attribute's levels until no unit has more combinations than the limit."""
     levels, rules = _simplified(*case)
     if levels is None:
         return
     large = [unit for unit in _tied(rules) if _listed(levels, rules, unit, limit) is None]
-    if not large or most <= 0:
+    if not large:
         yield levels, rules
         return
     # By the attribute that most rules are of, as all are of a person's age where children have no job, wage or spouse.
@@ -255,9 +255,7 @@ def _cases(case: Case, limit: int, most: int) -> Iterator[Case]:
     others = {rule for rule in rules if all(a != axis for a, _ in rule)}
     for rests, own in _patterns(levels[axis], rules, axis).items():
         parts = [own if place == axis else set(given) for place, given in enumerate(levels)]
-        for found in _cases((parts, others | rests), limit, most):
-            most -= 1
-            yield found
+        yield from _cases((parts, others | rests), limit)
 
 
 def _simplified(levels: Sequence[set[int]], rules: set[Rule]) -> tuple[list[set[int]] | None, set[Rule]]:
