@@ -76,13 +76,13 @@ def _lattice_power(
     first = int(min(low, ends[0]))
     last = int(min(max(high, ends[1]), n * values.max())) + 1
     length = next_fast_len(max(last - first + 2, min(size, 64)), real=True)
-    law = lattice_sum([(np.bincount(index % length, tilted, minlength=length), n)], first=first)
-    mass = law.mass[: last - first + 1]
+    folded, _, square_error = lattice_sum([(np.bincount(index % length, tilted, minlength=length), n)], first=first)
+    mass = folded[: last - first + 1]
     log_growth = n * log_total - theta * (first + np.arange(mass.size))
     growth = np.exp(np.minimum(log_growth, 300.0))
     outward = growth if side == "lower" else growth[::-1]
     # What lies outside of one length, e^-36 of the tilted law on either side, may have folded onto any point.
-    error = law.square_error * np.sqrt(np.cumsum(outward**2)) + 2 * np.exp(-_OUTSIDE) * np.maximum.accumulate(outward)
+    error = square_error * np.sqrt(np.cumsum(outward**2)) + 2 * np.exp(-_OUTSIDE) * np.maximum.accumulate(outward)
     outside = 2 * np.exp(-_OUTSIDE) * outward[0] / min(abs(theta), 1.0)
     return first, mass * growth, error, float(outside)
 

@@ -192,18 +192,14 @@ class TailSum:
         return self.start + self.step * (self.plain.size - 2)
 
     def covers(self, epsilon: float) -> bool:
-        """Tell whether the tail at `epsilon` can be read."""
-        return (self.whole or self.start <= epsilon) and epsilon <= self.end
+        """Tell whether the tail can be read at `epsilon`: errors of a very long composition may swallow everything."""
+        says_nothing = max(self.log_scale, self.log_error) > _FAR
+        return not says_nothing and (self.whole or self.start <= epsilon) and epsilon <= self.end
 
     @property
     def scale(self) -> float:
         """Factor that turns tilted sums into probabilities."""
         return float(np.exp(min(self.log_scale, _FAR)))
-
-    @property
-    def says_nothing(self) -> bool:
-        """Whether the errors of a very long composition have swallowed everything."""
-        return max(self.log_scale, self.log_error) > _FAR
 
     def value(self, epsilon: float) -> tuple[float, float]:
         """Return the hockey stick at `epsilon` and its absolute error, before the common `scale`."""
@@ -251,7 +247,7 @@ class TiltedSum:
     def upper(self, epsilon: float) -> float:
         """Upper end of the hockey stick at `epsilon`; 1 outside the window."""
         law, point = self.above, epsilon - self.above.shift
-        if law.says_nothing or not law.covers(point):
+        if not law.covers(point):
             return 1.0
         value, error = law.value(point)
         return min(1.0, law.scale * (float(np.exp(law.log_error)) * value + error) + self.infinite.upper)
@@ -261,7 +257,7 @@ class TiltedSum:
         law, point = self.below, epsilon + self.below.shift
         if not law.whole:
             point = max(point, law.start)  # the curve falls: on its left it is at least what it is there
-        if law.says_nothing or not law.covers(point):
+        if not law.covers(point):
             return self.infinite.lower
         value, error = law.value(point)
         return max(0.0, law.scale * (float(np.exp(-law.log_error)) * value - error)) + self.infinite.lower
@@ -305,17 +301,8 @@ class TiltedSum:
 _TURNS = (20.0, 60.0, 100.0, 150.0)
 
 
-@dataclass(frozen=True)
-class LatticeSum:
-    """Masses of a sum on consecutive lattice points; each is off by `bin_error`, all by `square_error` in 2-norm."""
-
-    mass: np.ndarray
-    bin_error: float
-    square_error: float
-
-
-def lattice_sum(parts: Sequence[tuple[np.ndarray, int]], *, first: int) -> LatticeSum:
-    """Return the law of a sum of independent lattice variables modulo the window's length."""
+def lattice_sum(parts: Sequence[tuple[np.ndarray, int]], *, first: int) -> tuple[np.ndarray, float, float]:
+    """Return the masses of a sum of lattice variables modulo the window, the error of each, and of all in 2-norm."""
     size = parts[0][0].size
     stage = 8 * UNIT * np.log2(size)
     product: np.ndarray | float = 1.0
@@ -329,11 +316,9 @@ def lattice_sum(parts: Sequence[tuple[np.ndarray, int]], *, first: int) -> Latti
         growth = growth + count * (stage + 6 * UNIT) / bound
     # The forward error is known coefficient by coefficient, the inverse transform's from the whole spectrum.
     errors = np.exp(log_bound) * growth, stage * np.abs(product)
-    return LatticeSum(
-        np.roll(np.maximum(np.fft.irfft(product, size), 0.0), -(first % size)),
-        2 * sum(float(np.sum(e)) for e in errors) / size,
-        sum(float(np.sqrt(2 * np.sum(e * e) / size)) for e in errors),
-    )
+    mass = np.roll(np.maximum(np.fft.irfft(product, size), 0.0), -(first % size))
+    bin_error = 2 * sum(float(np.sum(e)) for e in errors) / size
+    return mass, bin_error, sum(float(np.sqrt(2 * np.sum(e * e) / size)) for e in errors)
 
 
 def convolve(addends: list[tuple[GridLaw, int]], *, tilt: float, centre: float, size: int) -> TailSum:
@@ -345,7 +330,7 @@ def convolve(addends: list[tuple[GridLaw, int]], *, tilt: float, centre: float, 
     left = max(min(centre - 0.5 * size * step, most + 2 * step - size * step), least - step)
     first = int(np.floor((left - offset) / step))
     tilted = [(*law.tilted(tilt, size), n) for law, n in addends]
-    total = lattice_sum([(folded, n) for folded, _, _, n in tilted], first=first)
+    mass, bin_error, square_error = lattice_sum([(folded, n) for folded, _, _, n in tilted], first=first)
     log_scale = sum(n * norm for _, norm, _, n in tilted)
     magnitude = sum(n * abs(norm) for _, norm, _, n in tilted)
     log_error = sum(n * (law.log_error + part[2]) for (law, n), part in zip(addends, tilted, strict=True))
@@ -353,7 +338,7 @@ def convolve(addends: list[tuple[GridLaw, int]], *, tilt: float, centre: float, 
     # Left of this, undoing the tilt would overflow; nothing that far from the centre is ever asked for.
     keep = min(max(0, int(np.ceil((centre - 600.0 / (tilt + 1) - start) / step))), size - 2)
     points = start + step * np.arange(keep, size)
-    plain = total.mass[keep:] * np.exp(-tilt * (points - centre))
+    plain = mass[keep:] * np.exp(-tilt * (points - centre))
     rounding = 16 * UNIT * (abs(start) + step * size + abs(offset))
     return TailSum(
         start=float(points[0]),
@@ -363,8 +348,8 @@ def convolve(addends: list[tuple[GridLaw, int]], *, tilt: float, centre: float, 
         log_scale=log_scale - tilt * centre,
         plain=suffix_sums(plain),
         damped=suffix_sums(plain * np.exp(centre - points)),
-        bin_error=total.bin_error,
-        square_error=total.square_error,
+        bin_error=bin_error,
+        square_error=square_error,
         wrapped=_wrapped(addends, tilt, (start, start + step * (size - 1)), (least, most)),
         log_error=log_error + 8 * UNIT * (magnitude + abs(tilt * centre)) + tilt * rounding,
         shift=sum(n * law.shift for law, n in addends) + rounding,
@@ -439,11 +424,6 @@ class Tilter:
         """Each law with at most `_COARSE` points: good enough to choose a tilt, which is free to be any number."""
         return [(*_coarsen(law), count) for law, count in self.parts]
 
-    @cached_property
-    def _reach(self) -> float:
-        """Distance between the smallest and the largest total loss."""
-        return float(sum(count * (law.loss[-1] - law.loss[0]) for law, count in self.parts))
-
     def _cumulants(self, tilt: float) -> tuple[float, float, float]:
         """Cumulant generating function of the total loss at `tilt` and its first two derivatives."""
         total = np.zeros(3)
@@ -483,11 +463,12 @@ class Tilter:
     def tilted_sum(self, tilt: float) -> TiltedSum:
         """Compose at `tilt`, widening the window until next to nothing wraps around it."""
         _, centre, variance = self._cumulants(tilt)
-        width = min(self._reach, 2 * _SPREAD * float(np.sqrt(variance))) + 1e-9
+        reach = float(sum(count * (law.loss[-1] - law.loss[0]) for law, count in self.parts))
+        width = min(reach, 2 * _SPREAD * float(np.sqrt(variance))) + 1e-9
         while True:
             step, size, exact = self._grid(width)
             above = self._compose(tilt, centre, step, size, "nearest" if exact else "above")
-            if above.wrapped <= 1e-17 or width > 2 * self._reach:
+            if above.wrapped <= 1e-17 or width > 2 * reach:
                 break
             width = 1.5 * width + 1e-9
         below = partial(self._compose, tilt, centre, step, size, "below")
