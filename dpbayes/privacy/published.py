@@ -20,7 +20,7 @@ from dpbayes.privacy.adjacency import Adjacency
 from dpbayes.privacy.laws import law_named
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Publication, Release
 
-_ROW = "__row__"
+_ROW, _COLUMN, _COUNT = "__row__", "__column__", "__value__"  # a count, with its row and column in the file
 _FAR = 10.0  # standard deviations by which a sum of noisy counts may miss the exact total before it contradicts it
 _MOST_SHOWN = 5
 
@@ -187,7 +187,8 @@ class _Files:
             self.frames[path] = _numbered(_read(path), path.name)
         name = self.name if path is None else path.name
         frame = self.frames[path]
-        columns = [*table.levels.values(), *table.where, *([table.value] if table.across is None else table.value)]
+        counts = [table.value] if isinstance(table.value, str) else list(table.value)
+        columns = [*table.levels.values(), *table.where, *counts]
         columns += [given for given in (table.scale, table.variance) if isinstance(given, str)]
         if missing := [column for column in columns if column not in frame.columns]:
             has = shown(frame.columns[1:])
@@ -197,7 +198,9 @@ class _Files:
         if frame.is_empty():
             wanted = " and ".join(f"{column} = {value!r}" for column, value in table.where.items())
             raise InputError(f"{name} has no row{' with ' + wanted if wanted else ''}; correct where, or leave it out")
-        return frame, name
+        # A wide table becomes a long one: the counts of one column after the other.
+        kept = [column for column in frame.columns if column not in counts]
+        return frame.unpivot(counts, index=kept, variable_name=_COLUMN, value_name=_COUNT), name
 
 
 def _read(path: Path) -> pl.DataFrame:
@@ -213,8 +216,8 @@ def _read(path: Path) -> pl.DataFrame:
 
 
 def _numbered(frame: pl.DataFrame, name: str) -> pl.DataFrame:
-    if _ROW in frame.columns:
-        raise InputError(f"{name} has a column {_ROW}; rename it")
+    if taken := {_ROW, _COLUMN, _COUNT} & set(frame.columns):
+        raise InputError(f"{name} has a column {min(taken)}; rename it")
     return frame.with_row_index(_ROW, offset=1)
 
 
@@ -226,9 +229,12 @@ class _Part:
     rows: pl.DataFrame
     name: str
 
-    def texts(self, column: str) -> list[str]:
-        """Return a column of levels as text."""
-        return [str(text) for text in self.rows[column].cast(pl.String).str.strip_chars().fill_null("").to_list()]
+    def texts(self, name: str) -> list[str]:
+        """Return an attribute's level in every row, as text."""
+        if isinstance(self.table.value, str) or name != self.table.across:
+            column = self.rows[self.table.levels[name]]
+            return [str(text) for text in column.cast(pl.String).str.strip_chars().fill_null("").to_list()]
+        return [str(self.table.value[column]) for column in self.rows[_COLUMN].to_list()]
 
     def numbers(self, column: str, *, gaps: bool = False) -> Floats:
         """Return a column of numbers, NaN where none stands and gaps are allowed."""
@@ -243,18 +249,20 @@ class _Part:
         if wrong.any():
             row = int(wrong.arg_max() or 0)
             remedy = "leave it empty if a threshold held it back" if gaps else "give threshold if one held it back"
-            raise InputError(f"{self._row(row)}: {column} must be a number, got {shown(given[row])}; {remedy}")
+            raise InputError(f"{self._at(row, column)} must be a number, got {shown(given[row])}; {remedy}")
         return values.to_numpy().astype(np.float64)
 
     def _row(self, place: int) -> str:
         return f"{self.name}, row {self.rows[_ROW][place]}"
 
+    def _at(self, place: int, column: str = _COUNT) -> str:
+        return f"{self._row(place)}: {self.rows[_COLUMN][place] if column == _COUNT else column}"
+
     def attribute(self, name: str) -> Attribute:
         """Return an attribute with the levels that stand in the rows, in the order of their first."""
-        if name == self.table.across:
-            assert not isinstance(self.table.value, str)
+        if not isinstance(self.table.value, str) and name == self.table.across:
             return Attribute(name, tuple(self.table.value.values()))
-        found = tuple(dict.fromkeys(self.texts(self.table.levels[name])))
+        found = tuple(dict.fromkeys(self.texts(name)))
         if len(found) < 2:
             raise InputError(
                 f"{self.name}: {self.table.levels[name]} has the one level {found[0]!r}; give its levels, or omit it"
@@ -274,9 +282,8 @@ class _Part:
 
     def number(self) -> int | NoisyTotal:
         """Return the number of records that the one row gives."""
-        assert isinstance(self.table.value, str)
         exact = self.table.law == "exact"
-        values = self.numbers(self.table.value) if exact else self._counts(self.table.value)
+        values = self.numbers(_COUNT) if exact else self._counts()
         if len(values) != 1:
             raise InputError(
                 f"{self.name}: a table without levels is one number, the number of records, and {len(values)} rows are "
@@ -290,37 +297,28 @@ class _Part:
     def table_of(self, known: Mapping[str, Attribute]) -> NoisyTable:
         """Return the table over the attributes' levels."""
         domain, spreads = Domain(tuple(known[name] for name in self.table.names)), self.spreads()
-        if isinstance(self.table.value, str):
-            index = self._index(domain)
-            counts = self._filled(domain, index, self._counts(self.table.value))
-        else:
-            index = self._index(Domain(domain.attributes[:-1])) if self.table.levels else np.zeros(1, dtype=np.intp)
-            if len(index) != len(self.rows):
-                raise InputError(f"{self.name}: a wide table without levels is one row, got {len(self.rows)}")
-            places = [list(map(str, domain.attributes[-1].levels)).index(str(v)) for v in self.table.value.values()]
-            index = (index[:, None] * domain.shape[-1] + np.array(places)).ravel()
-            counts = self._filled(domain, index, np.column_stack([self._counts(c) for c in self.table.value]).ravel())
-            spreads = np.repeat(spreads, len(places))
+        index = self._index(domain)
+        counts = self._filled(domain, index, self._counts())
         largest, shape = float(spreads.max()), domain.shape
         own = np.full(domain.size, largest)
         own[index] = spreads
         law, cells = law_named(self.table.law).of(largest), None if spreads.min() == largest else own.reshape(shape)
         return NoisyTable(domain, counts.reshape(shape), law, None, None, cells, self.table.threshold)
 
-    def _counts(self, column: str) -> Floats:
-        """Return a column of counts, and refuse a fraction under a discrete law, and one below the threshold."""
+    def _counts(self) -> Floats:
+        """Return the counts, and refuse a fraction under a discrete law, and one below the threshold."""
         limit = self.table.threshold
-        values = self.numbers(column, gaps=limit is not None)
+        values = self.numbers(_COUNT, gaps=limit is not None)
         if limit is not None and (below := values < limit).any():
             place = int(below.argmax())
             raise InputError(
-                f"{self._row(place)}: {column} is {values[place]:g}, below the threshold {limit:g}; a threshold is the "
-                "least count that was published: correct it"
+                f"{self._at(place)} is {values[place]:g}, below the threshold {limit:g}; a threshold is the least "
+                "count that was published: correct it"
             )
         if law_named(self.table.law).is_discrete and (part := np.nan_to_num(values) % 1.0 != 0.0).any():
             place = int(part.argmax())
             raise InputError(
-                f"{self._row(place)}: {column} is {values[place]:g}, and the law {self.table.law} is on whole numbers; "
+                f"{self._at(place)} is {values[place]:g}, and the law {self.table.law} is on whole numbers; "
                 "state laplace or gaussian if the publisher did not round"
             )
         return values
@@ -329,13 +327,13 @@ class _Part:
         """Return each row's cell, and refuse an unknown level and a cell that stands twice."""
         axes = []
         for attribute in domain:
-            column = self.table.levels[attribute.name]
             place = {str(level): k for k, level in enumerate(attribute.levels)}
-            texts = self.texts(column)
+            texts = self.texts(attribute.name)
             for row, text in enumerate(texts):
                 if text not in place:
+                    column = self.table.levels.get(attribute.name, "across")
                     raise InputError(
-                        f"{self._row(row)}: {column} is {text!r}, which is no level of {attribute.name!r}; the levels "
+                        f"{self._at(row, column)} is {text!r}, which is no level of {attribute.name!r}; the levels "
                         f"are {shown(list(attribute.levels))}, and where leaves out rows of other tables"
                     )
             axes.append([place[text] for text in texts])
