@@ -248,7 +248,8 @@ class Ledger:
             tight = spending.tight_epsilon(self.terms.delta)
             decides = basic if self.terms.composition == "basic" else tight
             delta = float_up_or_decimal(spending.delta)
-            return Spent(basic, delta, tight, decides, len(state.releases), len(state.unconfirmed))
+            unconfirmed = sum(release.digest is None for release in state.releases.values())
+            return Spent(basic, delta, tight, decides, len(state.releases), unconfirmed)
 
     def remaining(self) -> Remaining:
         """Return what is left of the total."""
@@ -262,8 +263,7 @@ class Ledger:
 
     def unconfirmed(self) -> list[Reservation]:
         """Return the releases that were reserved and never confirmed; their cost is spent."""
-        with self._current() as state:
-            return state.unconfirmed
+        return [release for release in self.entries() if release.digest is None]
 
     def to_json(self) -> str:
         """Return the whole ledger as JSON: terms, sums, releases, head digest."""
@@ -526,11 +526,6 @@ class _State:
     def head(self) -> str:
         """Digest of the last entry."""
         return self.digests[-1] if self.digests else GENESIS
-
-    @property
-    def unconfirmed(self) -> list[Reservation]:
-        """Releases reserved and never confirmed."""
-        return [release for release in self.releases.values() if release.digest is None]
 
     def absorb(self, rows: list[Row]) -> None:
         """Verify further rows and take them in."""

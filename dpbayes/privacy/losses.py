@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes._arguments import number, positive_finite, real_numbers, whole_number
+from dpbayes._arguments import number, positive_finite, real_numbers, strictly_between, whole_number
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, Relation, check_adjacency, check_relation
 from dpbayes.privacy.composition import ComposedLoss
@@ -324,13 +324,10 @@ def randomized_response_loss(*, truth_probability: float, categories: int = 2) -
     >>> round(randomized_response_loss(truth_probability=0.75).compose(100).epsilon(1e-6), 4)
     94.2899
     """
-    truth, count = number(truth_probability, "truth_probability"), number(categories, "categories")
+    truth = strictly_between(truth_probability, "truth_probability", 0, 1, remedy="1 hides nothing")
+    count = number(categories, "categories")
     if not 2 <= count < np.inf or count != np.floor(count):
         raise InputError(f"categories must be a whole number of at least 2, got {categories!r}")
-    if not 0.0 < truth < 1.0:
-        raise InputError(
-            f"truth_probability must lie strictly between 0 and 1, got {truth_probability!r}; 1 hides nothing"
-        )
     low, high = sorted((truth, other := (1.0 - truth) / (count - 1)))
     if low < sys.float_info.min:
         raise InputError(

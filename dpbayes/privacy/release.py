@@ -437,7 +437,7 @@ class Release(Enveloped):
 
     def _optional(self) -> dict[str, Any]:
         """Return the entries that most releases leave out."""
-        chosen = {} if self.selection is None else {"selection": self.selection.to_dict()}
+        chosen = {} if self.selection is None else {"selection": asdict(self.selection)}
         return chosen | ({} if self.publication is None else {"publication": asdict(self.publication)})
 
     def _unit(self) -> dict[str, Any]:
@@ -465,7 +465,7 @@ class Release(Enveloped):
             body["sampler"],
             unit,
             body["protected_unit"] if unit == "partition" else body.get("protected_unit"),
-            Selection.from_dict(body["selection"]) if "selection" in body else None,
+            Selection(**body["selection"]) if "selection" in body else None,
             body.get("max_rows_per_unit", 1),
             Publication(**body["publication"]) if "publication" in body else None,
         )

@@ -7,7 +7,7 @@ simulation only.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from dpbayes._arguments import Ints, as_array, positive_finite, shown, whole_number
 from dpbayes.errors import InputError
-from dpbayes.privacy.envelope import expect
 from dpbayes.privacy.laws import NoiseLaw, check_law
 
 SamplerName = Literal["opendp", "simulation"]
@@ -150,15 +149,6 @@ class Selection:
     def rho(self) -> float:
         """Zero-concentrated DP parameter of all rounds."""
         return self.n_chosen * self.sensitivity**2 / (2.0 * self.scale**2)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record that a release stores."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, record: Any) -> "Selection":
-        """Read what `to_dict` wrote."""
-        return cls(**expect(record, "n_candidates n_chosen scale sensitivity", "a selection"))
 
 
 def selection_within(
