@@ -250,7 +250,7 @@ class TiltedSum:
         if not law.covers(point):
             return 1.0
         value, error = law.value(point)
-        return min(1.0, law.scale * (float(np.exp(law.log_error)) * value + error) + self.infinite.upper)
+        return float(min(1.0, law.scale * (float(np.exp(law.log_error)) * value + error) + self.infinite.upper))
 
     def lower(self, epsilon: float) -> float:
         """Lower end of the hockey stick at `epsilon`; that at infinity outside."""
@@ -260,11 +260,8 @@ class TiltedSum:
         if not law.covers(point):
             return self.infinite.lower
         value, error = law.value(point)
-        return max(0.0, law.scale * (float(np.exp(-law.log_error)) * value - error)) + self.infinite.lower
-
-    def bounds(self, epsilon: float) -> Bounds:
-        """Return certified bounds at `epsilon`."""
-        return Bounds(float(min(1.0, self.lower(epsilon))), float(self.upper(epsilon)))
+        finite = max(0.0, law.scale * (float(np.exp(-law.log_error)) * value - error))
+        return float(min(1.0, finite + self.infinite.lower))
 
     def error_share(self, epsilon: float) -> float:
         """Absolute error at `epsilon` as a share of the hockey stick; infinite outside the window."""
@@ -598,8 +595,7 @@ class ComposedLoss:
             return Bounds(1.0, 1.0)
         best = Bounds(infinite.lower, 1.0)
         for tilted in self._candidates(lambda: self._tilter.tilt_for_epsilon(epsilon)):
-            found = tilted.bounds(epsilon)
-            best = Bounds(max(best.lower, found.lower), min(best.upper, found.upper))
+            best = Bounds(max(best.lower, tilted.lower(epsilon)), min(best.upper, tilted.upper(epsilon)))
             if tilted.error_share(epsilon) <= tilted.good_share:
                 break
         return best
