@@ -179,12 +179,6 @@ def measure(prior: Prior, release: Release, *, cells: CellMap | None = None) -> 
     return Measurements(prior, cells, release.tables, values, release.estimated_size[0])
 
 
-def _powers(z: Floats, a: Floats) -> Floats:
-    """Return the expectations T_k of `HeldLoss`, a column per k."""
-    shift = a[:, None] * _TERMS
-    return np.exp(0.5 * shift**2 - shift * z[:, None] + log_ndtr(z[:, None] - shift))
-
-
 @dataclass(frozen=True, eq=False)
 class HeldLoss:
     r"""The losses -E log F(r + u) of counts that were held back, u normal of variance V.
@@ -200,24 +194,25 @@ class HeldLoss:
 
     def value(self, residual: Floats) -> Floats:
         """Return the loss."""
-        u, z, a = self._scaled(residual)
+        u, z, a, powers = self._scaled(residual)
         below = (math.log(2.0) - a * z) * ndtr(-z) + a * np.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi)
-        return self._joined(-log_ndtr(u) @ _WEIGHTS, below + _powers(z, a) @ (_HALVES / _TERMS))
+        return self._joined(-log_ndtr(u) @ _WEIGHTS, below + powers @ (_HALVES / _TERMS))
 
-    def slopes(self, residual: Floats) -> tuple[Floats, Floats]:
+    def slopes(self, residual: Floats) -> Floats:
         """Return the first and the second derivative."""
-        u, z, a = self._scaled(residual)
-        mills, powers = math.sqrt(2.0 / math.pi) / erfcx(-u / math.sqrt(2.0)), _powers(z, a)
+        u, z, _, powers = self._scaled(residual)
+        mills = math.sqrt(2.0 / math.pi) / erfcx(-u / math.sqrt(2.0))
         gaussian = np.stack([-mills @ _WEIGHTS, np.clip(mills * (mills + u), 0.0, 1.0) @ _WEIGHTS])
         laplace = np.stack([-ndtr(-z) - powers @ _HALVES, powers @ (_HALVES * _TERMS)])
-        first, second = self._joined(gaussian, laplace)
-        return first / self.scale, second / self.scale**2
+        return self._joined(gaussian, laplace) / np.stack([self.scale, self.scale**2])
 
-    def _scaled(self, residual: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the rule's nodes of Gaussian noise in units of the scale, and z and a of Laplace noise."""
+    def _scaled(self, residual: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return the rule's nodes of Gaussian noise in units of the scale, and z, a and the T_k of Laplace noise."""
         root, own = np.sqrt(self.smoothing), self.absolute
         u = (residual[~own, None] + root[~own, None] * _NODES) / self.scale[~own, None]
-        return u, residual[own] / root[own], root[own] / self.scale[own]
+        z, a = residual[own] / root[own], root[own] / self.scale[own]
+        shift = a[:, None] * _TERMS
+        return u, z, a, np.exp(0.5 * shift**2 - shift * z[:, None] + log_ndtr(z[:, None] - shift))
 
     def _joined(self, gaussian: Floats, laplace: Floats) -> Floats:
         found = np.empty((*gaussian.shape[:-1], len(self.absolute)))
@@ -273,10 +268,10 @@ class NoiseLoss:
         assert self.held is not None
         return HeldLoss(self.absolute[self.held], self.scale[self.held], self.smoothing[self.held])
 
-    def _with_held(self, found: Floats, of_held: Callable[[Floats], Floats], at: Floats) -> Floats:
+    def _with_held(self, found: Floats, law: Callable[[HeldLoss, Floats], Floats], at: Floats) -> Floats:
         """Return what was found, in cells that were held back by their own law."""
         if self.held is not None:
-            found[self.held] = of_held(at[self.held])
+            found[..., self.held] = law(self.of_held, at[self.held])
         return found
 
     @property
@@ -288,18 +283,15 @@ class NoiseLoss:
         x = residual / self._width
         folded = (residual * erf(x) + self._width / _ROOT_PI * np.exp(-(x**2))) / self.scale
         found = np.where(self.absolute, folded, 0.5 * (residual / self.scale) ** 2)
-        return self._with_held(found, lambda at: self.of_held.value(at), residual)
+        return self._with_held(found, HeldLoss.value, residual)
 
-    def slope(self, residual: Floats) -> Floats:
-        """Return the derivative, per count."""
-        found = np.where(self.absolute, erf(residual / self._width) / self.scale, residual / self.scale**2)
-        return self._with_held(found, lambda at: self.of_held.slopes(at)[0], residual)
-
-    def curvature(self, residual: Floats) -> Floats:
-        """Return the second derivative, per squared count."""
-        folded = 2.0 / (self._width * _ROOT_PI * self.scale) * np.exp(-((residual / self._width) ** 2))
-        found = np.where(self.absolute, folded, 1.0 / self.scale**2)
-        return self._with_held(found, lambda at: self.of_held.slopes(at)[1], residual)
+    def slopes(self, residual: Floats) -> Floats:
+        """Return the first derivative, per count, and the second, per squared count."""
+        x = residual / self._width
+        first = np.where(self.absolute, erf(x) / self.scale, residual / self.scale**2)
+        folded = 2.0 / (self._width * _ROOT_PI * self.scale) * np.exp(-(x**2))
+        second = np.where(self.absolute, folded, 1.0 / self.scale**2)
+        return self._with_held(np.stack([first, second]), HeldLoss.slopes, residual)
 
     def conjugate(self, slope: Floats) -> Floats:
         """Return the convex conjugate at slopes strictly inside `ends`."""
@@ -310,7 +302,7 @@ class NoiseLoss:
         """Return the residual at which the loss has a slope: the derivative of the conjugate."""
         x = erfinv(np.where(self.absolute, slope * self.scale, 0.0))
         found = np.where(self.absolute, self._width * x, slope * self.scale**2)
-        return self._with_held(found, lambda at: self.of_held.residual(at), slope)
+        return self._with_held(found, HeldLoss.residual, slope)
 
     def information(self, residual: Floats) -> Floats:
         """Return the expected curvature where the noise follows its law, per squared count."""
@@ -465,8 +457,9 @@ def _step(problem: _Problem, point: _Point, covariance: Floats | None) -> _Point
     ceiling = 1e12 * max(1.0, problem.measurements.n**2 / problem.strength)
     best: _Point | None = None
     for at in (point.residual, loss.residual(point.theta)):
-        softness = np.minimum(1.0 / np.maximum(loss.curvature(at), 1e-300), ceiling)
-        wanted = loss.slope(at) - point.theta + (point.residual - at) / softness
+        slope, curvature = loss.slopes(at)
+        softness = np.minimum(1.0 / np.maximum(curvature, 1e-300), ceiling)
+        wanted = slope - point.theta + (point.residual - at) / softness
         found = _line_search(problem, point, problem.direction(point, covariance, softness, wanted))
         if found is not None and (best is None or found.dual > best.dual):
             best = found

@@ -120,7 +120,7 @@ def _observed(measurements: Measurements, weights: Floats | None, strength: floa
     near = expected if weights is None else measurements.n * measurements.cells.predict(weights)
     loss, residual = noise_loss(measurements, smoothing), measurements.values - near
     information = loss.information(residual)
-    observed, root = near - expected + loss.slope(residual) / information, np.sqrt(information)
+    observed, root = near - expected + loss.slopes(residual)[0] / information, np.sqrt(information)
     if weights is None:
         # Pseudo-observations hold near the exact counts only: those that were held back have nothing else.
         variances = np.maximum(measurements.noise_variances, ROUNDING)
@@ -251,7 +251,8 @@ def posterior_variance(measurements: Measurements, strength: float) -> Floats:
         loss = noise_loss(measurements, current)
         if loss.held is not None:
             shift[loss.held] = residual[loss.held] - loss.of_held.pulled(residual[loss.held], variance[loss.held])
-        slope, precision = loss.slope(residual - shift), 1.0 / variance + loss.curvature(residual - shift)
+        slope, curvature = loss.slopes(residual - shift)
+        precision = 1.0 / variance + curvature
         # The mean lies between the prior's count and the released one; a Newton step may jump over either.
         moved = np.clip(shift - _DAMPING * (shift / variance - slope) / precision, *ends)
         shift = np.where(measurements.held, shift, moved)
