@@ -89,13 +89,11 @@ def framingham_risk(
         logs.append(np.log(array))
     log_age, log_total, log_hdl, log_pressure = logs
     male, smoker, diabetes, treated = (np.asarray(flag, dtype=float) for flag in (male, smoker, diabetes, treated))
-    risks = []
-    for row in (_WOMEN, _MEN):
-        pressure = np.where(treated > 0.5, row[4], row[3])
-        predictor = row[0] * log_age + row[1] * log_total + row[2] * log_hdl + pressure * log_pressure
-        predictor = predictor + row[5] * smoker + row[6] * diabetes
-        risks.append(-np.expm1(np.log(row[8]) * np.exp(predictor - row[7])))
-    return np.asarray(np.where(male > 0.5, risks[1], risks[0]))
+    row = np.moveaxis(np.where(male[..., None] > 0.5, _MEN, _WOMEN), -1, 0)
+    pressure = np.where(treated > 0.5, row[4], row[3])
+    predictor = row[0] * log_age + row[1] * log_total + row[2] * log_hdl + pressure * log_pressure
+    predictor = predictor + row[5] * smoker + row[6] * diabetes
+    return np.asarray(-np.expm1(np.log(row[8]) * np.exp(predictor - row[7])))
 
 
 def patients(n: int, random_state: int | np.random.Generator) -> pl.DataFrame:
@@ -299,20 +297,11 @@ def wages(n_persons: int = 2000, *, n_years: int = 6, seed: int = 1) -> pl.DataF
     union = rng.random(n) < np.array([0.04, 0.22, 0.10, 0.45])[sector]
     experience = start[person] + year
     hours = np.clip(np.round(rng.normal(np.where(female[person], 35, 40), 7)), 4, 80)
-    equation = WAGE_EQUATION
-    premium = np.array([0.0, equation["industry"], equation["services"], equation["public"]])
-    log_wage = (
-        equation["constant"]
-        + equation["education"] * education[person]
-        + equation["experience"] * experience
-        + equation["experience squared"] * experience**2
-        + equation["female"] * female[person]
-        + premium[sector]
-        + equation["union"] * union
-        + equation["year"] * year
-        + effect[person]
-        + rng.normal(0, _YEAR_SD, n)
-    )
+    values: dict[str, Any] = {name: sector == place for place, name in enumerate(WAGE_SECTORS)}
+    values |= {"constant": 1.0, "education": education[person], "female": female[person], "union": union, "year": year}
+    values |= {"experience": experience, "experience squared": experience**2}
+    mean = sum(coefficient * values[name] for name, coefficient in WAGE_EQUATION.items())
+    log_wage = mean + effect[person] + rng.normal(0, _YEAR_SD, n)
     return pl.DataFrame(
         {
             "person": person,

@@ -143,17 +143,13 @@ def code_levels(frame: pl.LazyFrame, levels: Mapping[str, Sequence[str | int]]) 
     plain = [name for name, declared in texts.items() if all(str(level).strip() == str(level) for level in declared)]
     frame = frame.with_columns(pl.col(name).str.strip_chars() for name in plain)
     frame = frame.with_columns(pl.col(name).fill_null("") for name, declared in texts.items() if "" in declared)
-    return frame.with_columns(
-        _whole_number(pl.col(name), other=1 + max(map(int, levels[name]), default=0)) for name in coded
-    )
-
-
-def _whole_number(text: pl.Expr, *, other: int) -> pl.Expr:
-    import polars as pl
-
-    plain = text.str.strip_chars().str.to_lowercase().str.replace(r"\.0*$", "")
-    number = plain.replace({"true": "1", "false": "0"}).cast(pl.Int64, strict=False)
-    return pl.when(plain != "").then(number.fill_null(other))
+    numbers = []
+    for name in coded:
+        text = pl.col(name).str.strip_chars().str.to_lowercase().str.replace(r"\.0*$", "")
+        number = text.replace({"true": "1", "false": "0"}).cast(pl.Int64, strict=False)
+        other = 1 + max(map(int, levels[name]), default=0)
+        numbers.append(pl.when(text != "").then(number.fill_null(other)).alias(name))
+    return frame.with_columns(numbers)
 
 
 def _is_parquet(path: Path) -> bool:
