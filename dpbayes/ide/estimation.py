@@ -42,8 +42,8 @@ class Estimate:
     """A distribution estimated from a public prior and a release of n records: what `estimate` returns.
 
     `weights` are on the rows of `prior`, pooled where `estimate` was asked to. `method` is ``"prior"`` where the
-    released number of records was not positive. A noise-aware estimate has a `strength`, a certified `solution` and a
-    `posterior` for intervals; Algorithm 1 has the trace of its `iterations`.
+    released number of records was not positive. A noise-aware estimate has a `strength`, a certified `solution` and the
+    `measurements` that its intervals start from; Algorithm 1 has the trace of its `iterations`.
     """
 
     prior: Prior
@@ -52,7 +52,7 @@ class Estimate:
     method: Literal["noise-aware", "algorithm-1", "prior"]
     strength: Strength | None = field(default=None, repr=False)
     solution: Solution | None = field(default=None, repr=False)
-    posterior: Posterior | None = field(default=None, repr=False)
+    measurements: Measurements | None = field(default=None, repr=False)
     iterations: Iterations | None = field(default=None, repr=False)
 
     @property
@@ -95,12 +95,12 @@ class Estimate:
         for continuity. Intervals hold on the prior's support: where it has no row, the share is 0 for certain.
         """
         prob = probability_below_one(prob, "prob", remedy="the usual choice is 0.95")
-        if self.posterior is None:
+        if self.measurements is None:
             raise InputError(
                 f"an estimate by {self.method} has no posterior; intervals need a noise-aware one "
                 "(noise_aware=True) of a release with a positive number of records"
             )
-        mean, variance = self.posterior.moments(names)
+        mean, variance = self.moments(names)
         # What does not vary gets a very narrow law.
         inside = np.clip(mean, 1e-12, 1.0 - 1e-12)
         size = np.clip(inside * (1.0 - inside) / np.maximum(variance, 1e-24) - 1.0, 1e-6, 1e15)
@@ -109,44 +109,10 @@ class Estimate:
         n, held = self.n, mean > 0
         return np.where(held, np.ceil(n * low - 0.5) / n, 0.0), np.where(held, np.floor(n * high + 0.5) / n, 0.0)
 
-    def sample(self, n_rows: int, *, rng: np.random.Generator) -> pl.DataFrame:
-        """Draw synthetic records, one column per attribute; nothing here is confidential, so the seed is free."""
-        check_rows(rows := whole_number(n_rows, "n_rows", low=0), self.prior.domain)
-        counts = rng.multinomial(rows, self.weights / self.weights.sum())
-        return records_of(self.prior.domain, np.repeat(self.prior.codes, counts, axis=0))
-
-
-@dataclass(frozen=True, eq=False)
-class Posterior:
-    """The normal form of the posterior around the noise-aware estimate; see the module."""
-
-    measurements: Measurements
-    weights: Floats
-    strength: Strength
-
-    @cached_property
-    def _directions(self) -> tuple[Floats, Floats, float]:
-        """Directions scaled to unit variance, their posterior variances, and the variance of what no cell sees."""
-        given = self.measurements
-        if len(given.values) > _MOST_CELLS:
-            raise InputError(
-                f"intervals solve a dense system in the released cells, {len(given.values):,} here and at most "
-                f"{_MOST_CELLS:,}; release fewer or smaller tables"
-            )
-        found = spectrum(given, self.weights, self.strength.value, given.cells.covariance(self.weights))
-        variance, unseen = found.ratios / (found.ratios + self.strength.value), 1.0 / self.strength.value
-        if len(self.strength.grid):
-            belief = weigh(found, self.strength.bound, same=0.0, tails=())
-            moved = found.tilts.T @ (given.n * (given.cells.predict(self.weights) - given.prior_chance))
-            variance = belief.variance + (belief.share * found.departures - moved) ** 2
-            unseen = float(belief.posterior @ (1.0 / belief.grid))
-        tilts = given.n * found.tilts.toarray() / np.sqrt(found.ratios)
-        return tilts, variance / found.ratios, unseen
-
     def moments(self, names: Sequence[str]) -> tuple[Floats, Floats]:
         """Return the posterior mean and variance of every cell's share in the table over some attributes."""
-        support, cells = self.measurements.prior, self.measurements.cells
-        part, index = support.domain.project(names), support.index(names)
+        assert self.measurements is not None
+        part, index, cells = self.prior.domain.project(names), self.prior.index(names), self.measurements.cells
         mean = np.bincount(index, self.weights, part.size)
         counted = zip(cells.sizes, cells.index, strict=True)
         joints = [np.bincount(index * k + at, self.weights, part.size * k).reshape(part.size, k) for k, at in counted]
@@ -155,6 +121,32 @@ class Posterior:
         seen = ((joint - np.outer(mean, cells.predict(self.weights))) @ tilts) ** 2
         found = (mean * (1.0 - mean) - seen.sum(axis=1)).clip(0.0) * unseen + seen @ variance
         return mean.reshape(part.shape), found.reshape(part.shape)
+
+    @cached_property
+    def _directions(self) -> tuple[Floats, Floats, float]:
+        """Directions scaled to unit variance, their posterior variances, and the variance of what no cell sees."""
+        given, strength = self.measurements, self.strength
+        assert given is not None and strength is not None
+        if len(given.values) > _MOST_CELLS:
+            raise InputError(
+                f"intervals solve a dense system in the released cells, {len(given.values):,} here and at most "
+                f"{_MOST_CELLS:,}; release fewer or smaller tables"
+            )
+        found = spectrum(given, self.weights, strength.value, given.cells.covariance(self.weights))
+        variance, unseen = found.ratios / (found.ratios + strength.value), 1.0 / strength.value
+        if len(strength.grid):
+            belief = weigh(found, strength.bound, same=0.0, tails=())
+            moved = found.tilts.T @ (given.n * (given.cells.predict(self.weights) - given.prior_chance))
+            variance = belief.variance + (belief.share * found.departures - moved) ** 2
+            unseen = float(belief.posterior @ (1.0 / belief.grid))
+        tilts = given.n * found.tilts.toarray() / np.sqrt(found.ratios)
+        return tilts, variance / found.ratios, unseen
+
+    def sample(self, n_rows: int, *, rng: np.random.Generator) -> pl.DataFrame:
+        """Draw synthetic records, one column per attribute; nothing here is confidential, so the seed is free."""
+        check_rows(rows := whole_number(n_rows, "n_rows", low=0), self.prior.domain)
+        counts = rng.multinomial(rows, self.weights / self.weights.sum())
+        return records_of(self.prior.domain, np.repeat(self.prior.codes, counts, axis=0))
 
 
 def estimate(
@@ -245,8 +237,7 @@ def weigh_noise(measurements: Measurements, given: Strength | None = None, toler
             AccuracyWarning,
             stacklevel=3,
         )
-    posterior = Posterior(measurements, solution.weights, strength)
-    return Estimate(prior, solution.weights, measurements.n, "noise-aware", strength, solution, posterior)
+    return Estimate(prior, solution.weights, measurements.n, "noise-aware", strength, solution, measurements)
 
 
 def algorithm1(measurements: Measurements, iterations: int | None, random_state: int | None) -> Estimate:

@@ -153,9 +153,14 @@ def choose_workloads(
         cells = max(prior.domain.project(table).size for table in tables)
         return cells * max_rows_per_unit * len(tables) * _PARTS / (epsilon * records / n_places) / max_error
 
-    names, near = prior.domain.names, information <= max_information
+    names = prior.domain.names
     units = choose_cliques(names, information, lambda tables: error(tables, len(hierarchy.units)))
-    return units, choose_roots(names, information, near, lambda tables: error(tables, len(hierarchy.groups)))
+    roots: list[int] = []  # the most informative attributes of which all pairs are nearly independent
+    for place in np.argsort(-information.sum(axis=1), kind="stable"):
+        trial, near = [*roots, int(place)], np.all(information[place, roots] <= max_information)
+        if not roots or (near and error([(names[i],) for i in trial], len(hierarchy.groups)) <= 1.0):
+            roots = trial
+    return units, tuple((names[i],) for i in roots)
 
 
 def mutual_information(prior: Prior) -> Floats:
@@ -192,18 +197,6 @@ def choose_cliques(names: Sequence[str], information: Floats, error: Callable[[T
         if error(tables) <= 1.0:
             edges, chosen = trial, tables
     return tuple(chosen)
-
-
-def choose_roots(
-    names: Sequence[str], information: Floats, near: npt.NDArray[np.bool_], error: Callable[[Tables], float]
-) -> Chosen:
-    """Choose one-way tables within an error of 1: the most informative attributes of which all pairs are `near`."""
-    chosen: list[int] = []
-    for place in np.argsort(-information.sum(axis=1), kind="stable"):
-        trial = [*chosen, int(place)]
-        if not chosen or (near[place, chosen].all() and error([(names[i],) for i in trial]) <= 1.0):
-            chosen = trial
-    return tuple((names[i],) for i in chosen)
 
 
 def _maximal_cliques(names: Sequence[str], edges: set[tuple[str, ...]]) -> Tables:
@@ -287,8 +280,7 @@ class GroupRelease(Enveloped):
 
     @classmethod
     def _from_body(cls, body: dict[str, Any]) -> Self:
-        keys = "adjacency sampler attribute unit max_rows_per_unit units groups"
-        body = expect(body, keys, "a release of groups")
+        body = expect(body, "adjacency sampler attribute unit max_rows_per_unit units groups", "a release of groups")
         hierarchy = Hierarchy(body["attribute"], {group: parent for group, parent, _ in body["groups"]})
         units = {unit: Release.from_dict(part) for unit, part in body["units"]}
         groups = {group: Release.from_dict(part) for group, _, part in body["groups"]}
@@ -430,13 +422,11 @@ class GroupResult:
 
 @dataclass(frozen=True, eq=False)
 class GroupSynthesis:
-    """Synthetic records of all groups: each unit's support and estimate, and each group's result."""
+    """Synthetic records of all groups: each unit's estimate, and each group's result on its unit's support."""
 
-    priors: Mapping[Level, Prior]
+    hierarchy: Hierarchy
     units: Mapping[Level, Estimate]
     groups: Mapping[Level, GroupResult]
-    parent: Mapping[Level, Level]
-    attribute: str
 
     @property
     def sizes(self) -> Ints:
@@ -447,12 +437,11 @@ class GroupSynthesis:
         """Return all synthetic records, the group's column first. Without any record the columns stand all the same."""
         import polars as pl
 
-        kind = column_type(list(self.groups))
-        parts = []
+        kind, parts = column_type(self.hierarchy.groups), []
         for group, result in self.groups.items():
-            prior = self.priors[self.parent[group]]
+            prior = self.units[self.hierarchy.parent[group]].prior
             records = records_of(prior.domain, np.repeat(prior.codes, result.records, axis=0))
-            parts.append(records.select(pl.lit(group, dtype=kind).alias(self.attribute), pl.all()))
+            parts.append(records.select(pl.lit(group, dtype=kind).alias(self.hierarchy.attribute), pl.all()))
         return pl.concat(parts)
 
 
@@ -521,8 +510,7 @@ def synthesize_groups(
         for start, chunk in jobs
     )
     found = {group: result for part in parts for group, result in part.items()}
-    groups = {group: found[group] for group in released.groups}
-    return GroupSynthesis(priors, units, groups, released.hierarchy.parent, released.hierarchy.attribute)
+    return GroupSynthesis(released.hierarchy, units, {group: found[group] for group in released.groups})
 
 
 def _estimate(measurements: Measurements, method: Method, iterations: int | None, random_state: int) -> Estimate:

@@ -180,7 +180,15 @@ def _trace_section(trace: Mapping[str, Any]) -> Section:
         f"L1 loss over all tables, and KL divergence, before the first of {trace['step'][-1]} iterations and after "
         f"{len(trace['step']) - 1} of them. Each update fits one table and disturbs the others."
     )
-    return Section("Algorithm 1 by iteration", [Paragraph(text), Figure(trace_plot(trace), caption, alt)])
+    figure, axes = plt.subplots(1, 2, figsize=(9.5, 3.2), layout="constrained")
+    labels = {"l1_loss": "L1 distance to the released answers", "kl": "KL divergence from the prior"}
+    for axis, (key, label) in zip(axes, labels.items(), strict=True):
+        axis.plot(trace["step"], trace[key], color=ESTIMATE, linewidth=1.5)
+        axis.set_ylim(bottom=0)
+        axis.set_ylabel(label, fontsize=9)
+        axis.set_xlabel("iteration", fontsize=9)
+        axis.tick_params(labelsize=8)
+    return Section("Algorithm 1 by iteration", [Paragraph(text), Figure(figure, caption, alt)])
 
 
 def _group_release_section(released: GroupRelease) -> Section:
@@ -355,19 +363,6 @@ def error_by_group_plot(groups: Sequence[str], errors: Mapping[str, Sequence[flo
     axis.set_xlabel("mean L1 distance of two-way marginals (0 equal, 2 disjoint)", fontsize=9)
     axis.grid(axis="x", color="0.9")
     figure.legend(loc="outside upper right", ncols=len(errors), frameon=False, fontsize=9)
-    return figure
-
-
-def trace_plot(trace: Mapping[str, Any]) -> Picture:
-    """Plot Algorithm 1's L1 loss and KL divergence from the prior by iteration."""
-    figure, axes = plt.subplots(1, 2, figsize=(9.5, 3.2), layout="constrained")
-    labels = {"l1_loss": "L1 distance to the released answers", "kl": "KL divergence from the prior"}
-    for axis, (key, label) in zip(axes, labels.items(), strict=True):
-        axis.plot(trace["step"], trace[key], color=ESTIMATE, linewidth=1.5)
-        axis.set_ylim(bottom=0)
-        axis.set_ylabel(label, fontsize=9)
-        axis.set_xlabel("iteration", fontsize=9)
-        axis.tick_params(labelsize=8)
     return figure
 
 

@@ -450,9 +450,15 @@ def k_marginal_score(estimate: Prior, truth: Prior, *, by: str, k: int = 2, sets
     if estimate.domain != truth.domain:
         raise InputError("the estimate and the truth have different domains; code both over one domain")
     present = truth.marginal([by]) > 0
-    distances = np.stack([_distances(estimate, truth, by, names)[present] for names in chosen])
+    distances = []
+    for names in chosen:
+        ours, theirs = (one.marginal([by, *names]).reshape(len(present), -1)[present] for one in (estimate, truth))
+        mass = ours.sum(axis=1, keepdims=True)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            gap = np.abs(ours / mass - theirs / theirs.sum(axis=1, keepdims=True)).sum(axis=1)
+        distances.append(np.where(mass[:, 0] > 0, gap, 2.0))
     groups = tuple(level for level, there in zip(truth.domain[by].levels, present, strict=True) if there)
-    return Score(groups, distances.mean(axis=0))
+    return Score(groups, np.mean(distances, axis=0))
 
 
 def bootstrap_score(truth: Prior, *, by: str, rng: np.random.Generator, k: int = 2) -> Score:
@@ -488,12 +494,3 @@ def _sets(truth: Prior, by: str, k: int, sets: Sets | None) -> tuple[tuple[str, 
             raise InputError(f"set {names!r} names the grouping attribute {by!r}; marginals are compared within groups")
         truth.domain.axes(names)
     return chosen
-
-
-def _distances(estimate: Prior, truth: Prior, by: str, names: tuple[str, ...]) -> Floats:
-    """L1 distance of one marginal in every group; 2 where the estimate has no mass."""
-    ours, theirs = (p.marginal([by, *names]).reshape(p.domain[by].size, -1) for p in (estimate, truth))
-    mass = ours.sum(axis=1, keepdims=True)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        gap = np.abs(ours / mass - theirs / theirs.sum(axis=1, keepdims=True)).sum(axis=1)
-    return np.where(mass[:, 0] > 0, gap, 2.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -248,7 +248,7 @@ def try_fit(spec: Spec, design: Released, context: Context) -> None:
 
 def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, ledger: Ledger | None) -> Released:
     """Count the confidential records, and release the tables."""
-    return _release_of(spec, _private(spec, context.beside), context.beside, rng=rng, ledger=ledger)
+    return _release_of(spec, _records(spec, context.beside, "private"), context.beside, rng=rng, ledger=ledger)
 
 
 def read_release(path: Path) -> Released:
@@ -268,7 +268,7 @@ def fit(spec: Spec, release: Released, context: Context) -> dict[str, Any]:
     """Estimate, write the synthetic records, and return what was found as plain data."""
     prior = public_prior(spec, context.beside)
     public = spec.data.truth_public or spec.data.embedded is not None
-    records = _private(spec, context.beside) if public else None
+    records = _records(spec, context.beside, "private") if public else None
     if isinstance(release, GroupRelease):
         result, frame = group_results(spec, prior, release, records)
     else:
@@ -314,25 +314,13 @@ def calibration(spec: Spec, design: Released, beside: Path, n_records: int | Non
 
 def public_prior(spec: Spec, beside: Path) -> Prior:
     """Return the prior that the public records make."""
-    domain, _ = _domain(spec)
-    if spec.data.embedded is not None:
-        return Prior.from_frame(_population(spec.data).public, domain)
-    assert spec.data.public is not None
-    return Prior.from_frame(_read(spec, beside / spec.data.public, domain.names, setting="data.public"), domain)
-
-
-def band(column: Any, recode: Recode) -> Any:
-    """Return a Polars expression that cuts a text column of numbers into bands."""
-    import polars as pl
-
-    number = (column.cast(pl.Int64, strict=False) // recode.width).clip(upper_bound=recode.top).cast(pl.String)
-    return pl.when(column.is_in(recode.keep)).then(column).otherwise(number)
+    return Prior.from_frame(_records(spec, beside, "public"), _domain(spec)[0])
 
 
 def _domain(spec: Spec) -> tuple[Domain, Hierarchy | None]:
     """Return the attributes, and the groups of a run with groups that draws its own release."""
     if spec.data.embedded is not None:
-        population = _population(spec.data)
+        population = _population(spec.data.size, spec.data.seed)
         return population.domain, Hierarchy("group", population.parent)
     if spec.groups is None:
         return Domain.from_levels(spec.data.levels), None
@@ -341,40 +329,38 @@ def _domain(spec: Spec) -> tuple[Domain, Hierarchy | None]:
     return domain, Hierarchy(named, dict(spec.groups.parent)) if spec.groups.parent else None
 
 
-def _population(data: Data) -> Any:
-    return _generated(data.size, data.seed)
-
-
 @lru_cache(maxsize=1)
-def _generated(size: int, seed: int) -> Any:
+def _population(size: int, seed: int) -> Any:
     """Return the generated population, which a run asks for at every stage."""
     from dpbayes.data.datasets import two_level_population
 
     return two_level_population(group_size=size, seed=seed)
 
 
-def _private(spec: Spec, beside: Path) -> pl.DataFrame:
-    """Read the confidential records: all that a release counts."""
-    if spec.data.embedded is not None:
-        return _population(spec.data).private
-    assert spec.data.private is not None
-    group, unit = None if spec.groups is None else spec.groups.attribute, spec.data.unit
-    names = dict.fromkeys(name for name in (group, *_domain(spec)[0].names, unit) if name is not None)
-    return _read(spec, beside / spec.data.private, list(names), setting="data.private")
-
-
-def _read(spec: Spec, path: Path, names: Sequence[str], *, setting: str) -> pl.DataFrame:
+def _records(spec: Spec, beside: Path, key: Literal["public", "private"]) -> pl.DataFrame:
+    """Read the public records, or the confidential ones with their group and unit: all that a release counts."""
     import polars as pl
 
-    lazy = scan_records(path, setting=setting)
+    data, attributes = spec.data, _domain(spec)[0].names
+    if data.embedded is not None:
+        found: pl.DataFrame = getattr(_population(data.size, data.seed), key)
+        return found
+    group, unit = None if spec.groups is None else spec.groups.attribute, data.unit
+    wanted = attributes if key == "public" else (group, *attributes, unit)
+    names = list(dict.fromkeys(name for name in wanted if name is not None))
+    path = beside / getattr(data, key)
+    lazy = scan_records(path, setting=f"data.{key}")
     require_columns(lazy, names, path, source="[data.levels]")
     with readable(path):
-        plain = {name: levels for name, levels in spec.data.levels.items() if name not in spec.data.recode}
+        plain = {name: levels for name, levels in data.levels.items() if name not in data.recode}
         frame = code_levels(lazy.select(pl.col(name).cast(pl.String) for name in names), plain).collect()
     if not len(frame):
         raise InputError(f"{path.name} has no rows")
-    recoded = {name: how for name, how in spec.data.recode.items() if name in names}
-    return frame.with_columns(band(pl.col(name), how).alias(name) for name, how in recoded.items())
+    for name in data.recode.keys() & names:
+        how, text = data.recode[name], pl.col(name)
+        number = (text.cast(pl.Int64, strict=False) // how.width).clip(upper_bound=how.top).cast(pl.String)
+        frame = frame.with_columns(pl.when(text.is_in(how.keep)).then(text).otherwise(number).alias(name))
+    return frame
 
 
 def _release_of(
@@ -435,7 +421,7 @@ def group_results(
     settings, jobs = spec.estimation, 1 if spec.groups is None else spec.groups.n_jobs
     how: dict[str, Any] = {"iterations": settings.iterations, "random_state": settings.seed}
     synthetic = synthesize_groups(prior, released, method=settings.method, n_jobs=jobs, **how)
-    units, groups, parent = synthetic.units, synthetic.groups, synthetic.parent
+    units, groups, parent = synthetic.units, synthetic.groups, released.hierarchy.parent
     result: dict[str, Any] = {
         "method": settings.method,
         "workloads": {"names": prior.domain.names, "information": mutual_information(prior)},
@@ -449,7 +435,7 @@ def group_results(
         ],
     }
     if truth is not None:
-        result["scores"] = _group_scores(prior, synthetic, released.hierarchy, truth)
+        result["scores"] = _group_scores(prior, synthetic, truth)
     gaps = [one.solution.gap for one in units.values() if one.solution is not None]
     gaps += [one.gap for one in groups.values() if not np.isnan(one.gap)]
     worst = max(gaps, default=0.0)
@@ -459,15 +445,14 @@ def group_results(
     return result, synthetic.frame()
 
 
-def _group_scores(prior: Prior, synthetic: GroupSynthesis, hierarchy: Hierarchy, truth: pl.DataFrame) -> dict[str, Any]:
+def _group_scores(prior: Prior, synthetic: GroupSynthesis, truth: pl.DataFrame) -> dict[str, Any]:
     """Score the synthetic records, and the public prior put in every group, against the true records."""
-    domain = Domain((hierarchy.as_attribute, *prior.domain.attributes))
-    name = hierarchy.attribute
+    name, groups = synthetic.hierarchy.attribute, len(synthetic.groups)
+    domain = Domain((synthetic.hierarchy.as_attribute, *prior.domain.attributes))
     true = Prior.from_frame(truth, domain)
     sizes = np.rint(true.marginal([name]) * (true.n_records or 0))
-    copies = np.repeat(np.arange(len(hierarchy.groups), dtype=np.int32), prior.size)[:, None]
-    codes = np.hstack([copies, np.tile(prior.codes, (len(hierarchy.groups), 1))])
-    everywhere = Prior(domain, codes, np.tile(prior.weights, len(hierarchy.groups)))
+    copies = np.repeat(np.arange(groups, dtype=np.int32), prior.size)[:, None]
+    everywhere = Prior(domain, np.hstack([copies, np.tile(prior.codes, (groups, 1))]), np.tile(prior.weights, groups))
     untouched = k_marginal_score(everywhere, true, by=name)
     if len(frame := synthetic.frame()):
         found = k_marginal_score(Prior.from_frame(frame, domain), true, by=name)
@@ -529,7 +514,7 @@ def moved_tables(measurements: Measurements, found: Estimate) -> list[dict[str, 
     before, after = measurements.prior_chance, measurements.cells.predict(found.weights)
     released = np.where(measurements.held, np.nan, measurements.values / max(measurements.n, 1.0))
     starts = measurements.cells.starts
-    intervals = found.posterior is not None and int(starts[-1]) <= _MOST_CELLS
+    intervals = found.measurements is not None and int(starts[-1]) <= _MOST_CELLS
     entries = []
     for table, first, last in zip(measurements.tables, starts, starts[1:], strict=False):
         shares = {"prior": before[first:last], "released": released[first:last], "estimate": after[first:last]}

@@ -8,9 +8,7 @@ import pytest
 from dpbayes.data import Domain, Marginal
 from dpbayes.errors import InputError
 from dpbayes.ide import Prior, estimate
-from dpbayes.ide.estimation import Posterior
 from dpbayes.ide.noise_aware import measure
-from dpbayes.ide.strength import Strength
 from dpbayes.privacy import Gaussian, NoisyTable, Release, release_tables
 
 DOMAIN = Domain.from_levels({"a": (0, 1, 2), "b": (0, 1), "c": (0, 1, 2, 3), "d": (0, 1), "e": (0, 1, 2)})
@@ -52,7 +50,7 @@ def test_moments_are_those_of_normal_theory_for_gaussian_noise():
     noisy = tuple(NoisyTable(t.domain, t.counts, Gaussian(40.0), 2.0, None) for t in tables[:3])
     release = Release(DOMAIN, noisy, "replace-one", n, "simulation")
     m = measure(prior, release)
-    form = Posterior(m, estimate(prior, release, strength=strength, pool=False).weights, Strength.of(strength))
+    form = estimate(prior, release, strength=strength, pool=False)
     q, cells = form.weights, m.cells.matrix.toarray()
     before = (np.diag(q) - np.outer(q, q)) / strength
     gain = before @ (n * cells).T @ np.linalg.inv(n**2 * cells @ before @ cells.T + np.eye(len(cells)) * 1600.0)
