@@ -271,10 +271,6 @@ WAGE_EQUATION: dict[str, float] = {
 }
 """Coefficients of log hourly wage that `wages` uses; agriculture and 2010 are the base."""
 
-_FIRST_YEAR = 2010
-_PERSON_SD = 0.30
-_YEAR_SD = 0.20
-
 
 def wages(n_persons: int = 2000, *, n_years: int = 6, seed: int = 1) -> pl.DataFrame:
     """Generate wages of persons over years, several rows per person."""
@@ -286,7 +282,7 @@ def wages(n_persons: int = 2000, *, n_years: int = 6, seed: int = 1) -> pl.DataF
     education = np.clip(np.round(rng.normal(13.2, 2.6, n_persons)), 6, 21)
     female = rng.random(n_persons) < 0.48
     start = rng.integers(0, 35, n_persons)
-    effect = rng.normal(0, _PERSON_SD, n_persons)
+    effect = rng.normal(0, 0.30, n_persons)
     home = rng.choice(4, n_persons, p=(0.08, 0.27, 0.47, 0.18))
 
     seen = rng.random((n_persons, n_years)) < 0.85
@@ -301,11 +297,11 @@ def wages(n_persons: int = 2000, *, n_years: int = 6, seed: int = 1) -> pl.DataF
     values |= {"constant": 1.0, "education": education[person], "female": female[person], "union": union, "year": year}
     values |= {"experience": experience, "experience squared": experience**2}
     mean = sum(coefficient * values[name] for name, coefficient in WAGE_EQUATION.items())
-    log_wage = mean + effect[person] + rng.normal(0, _YEAR_SD, n)
+    log_wage = mean + effect[person] + rng.normal(0, 0.20, n)
     return pl.DataFrame(
         {
             "person": person,
-            "year": year + _FIRST_YEAR,
+            "year": year + 2010,
             "education": education[person],
             "experience": experience,
             "sex": pl.Series(np.where(female[person], "female", "male"), dtype=pl.Enum(["male", "female"])),

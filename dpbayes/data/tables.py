@@ -240,8 +240,7 @@ def marginals(
             raise InputError(f"the unit {unit!r} is also an attribute to count; release no table of it")
         table = bounded_rows(table, unit, max_rows_per_unit, _place(table, domain.project(wanted)))
     counted = [_count(table, domain.project(names)) for names in _together(sets, domain)]
-    holding = (next(one for one in counted if set(names) <= set(one.attributes)) for names in sets)
-    return tuple(one.project(names) for one, names in zip(holding, sets, strict=True))
+    return tuple(next(one for one in counted if set(names) <= set(one.attributes)).project(names) for names in sets)
 
 
 def bounded_rows(table: nw.LazyFrame[Any], unit: str, most: int, place: nw.Expr) -> nw.LazyFrame[Any]:

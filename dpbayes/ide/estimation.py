@@ -29,8 +29,8 @@ from dpbayes.privacy.release import Release
 if TYPE_CHECKING:
     import polars as pl
 
+type Method = Literal["algorithm-1", "noise-aware"]
 
-_SWEEPS = 20
 # Released cells beyond which the dense system of the posterior is not formed.
 _MOST_CELLS = 8000
 # Points of the trace: evaluating the loss over all tables costs as much as updating them all once.
@@ -213,18 +213,34 @@ def estimate(
     instance(prior, Prior, "prior", remedy="Prior.from_frame reads public records")
     measurements, given = measure(prior, release), Strength.of(strength)
     if not noise_aware:
-        return algorithm1(measurements, iterations, random_state)
+        return estimated(measurements, "algorithm-1", iterations=iterations, random_state=random_state)
     if pool and measurements.n >= 0.5:
         pooled, borrowed = strengthened(prior, grouping_attribute(release))
         measurements = measurements if borrowed is None else measure(pooled, release)
-    return weigh_noise(measurements, given, tolerance)
+    return estimated(measurements, "noise-aware", given=given, tolerance=tolerance)
 
 
-def weigh_noise(measurements: Measurements, given: Strength | None = None, tolerance: float = 1e-2) -> Estimate:
-    """Return the noise-aware estimate, at a given strength or as the release says."""
-    prior = measurements.prior
+def estimated(
+    measurements: Measurements,
+    method: Method,
+    *,
+    given: Strength | None = None,
+    tolerance: float = 1e-2,
+    sweeps: int = 20,
+    iterations: int | None = None,
+    random_state: int | None = None,
+) -> Estimate:
+    """Return the estimate: at a given strength or as the release says, or after so many updates, or sweeps of them."""
+    prior, n_tables = measurements.prior, len(measurements.tables)
+    if method == "algorithm-1":
+        check_all_published(measurements)
     if measurements.n < 0.5:
         return Estimate(prior, prior.weights, 0.0, "prior")
+    if method == "algorithm-1":
+        count = sweeps * n_tables if iterations is None else whole_number(iterations, "iterations", low=0)
+        # Line 6 of Algorithm 1: uniformly at random.
+        result = iterate(measurements, generator(random_state, "random_state").integers(0, n_tables, count))
+        return Estimate(prior, result.weights, measurements.n, method, iterations=result)
     if given is None:
         solution, strength = weighed_solution(measurements, tolerance)
     else:
@@ -237,19 +253,7 @@ def weigh_noise(measurements: Measurements, given: Strength | None = None, toler
             AccuracyWarning,
             stacklevel=3,
         )
-    return Estimate(prior, solution.weights, measurements.n, "noise-aware", strength, solution, measurements)
-
-
-def algorithm1(measurements: Measurements, iterations: int | None, random_state: int | None) -> Estimate:
-    """Return the estimate of Algorithm 1, with the loss and the divergence on the way."""
-    check_all_published(measurements)
-    prior, n_tables = measurements.prior, len(measurements.tables)
-    if measurements.n < 0.5:
-        return Estimate(prior, prior.weights, 0.0, "prior")
-    count = _SWEEPS * n_tables if iterations is None else whole_number(iterations, "iterations", low=0)
-    # Line 6 of Algorithm 1: uniformly at random.
-    result = iterate(measurements, generator(random_state, "random_state").integers(0, n_tables, count))
-    return Estimate(prior, result.weights, measurements.n, "algorithm-1", iterations=result)
+    return Estimate(prior, solution.weights, measurements.n, method, strength, solution, measurements)
 
 
 def check_all_published(measurements: Measurements) -> None:

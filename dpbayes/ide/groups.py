@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import batched, combinations
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,8 @@ from dpbayes._arguments import Floats, Ints, instance, one_of, ordered, positive
 from dpbayes.data.domain import Attribute, Domain, Level
 from dpbayes.data.tables import marginals
 from dpbayes.errors import InputError
-from dpbayes.ide.estimation import Estimate, algorithm1, weigh_noise
-from dpbayes.ide.noise_aware import Measurements, measure
+from dpbayes.ide.estimation import Estimate, Method, estimated
+from dpbayes.ide.noise_aware import measure
 from dpbayes.ide.prior import Prior, Sets, column_type, records_of
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.envelope import Enveloped, FileKind, expect
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 type Tables = list[tuple[str, ...]]
 type Chosen = tuple[tuple[str, ...], ...]
-type Method = Literal["algorithm-1", "noise-aware"]
 
 _PARTS = 4
 _SWEEPS = 2
@@ -356,15 +355,14 @@ def release_groups(
     _check_sets(hierarchy, domain, unit_sets, group_sets)
     check_unit(unit, max_rows_per_unit)
     part = split_budget(epsilon, None, _PARTS, part="part")[0]
-    family, sensitivity = law_named(noise, pure=True), float(max_rows_per_unit)
+    family, sensitivity, workloads = law_named(noise, pure=True), float(max_rows_per_unit), (unit_sets, group_sets)
     law = family.spending(part, sensitivity=sensitivity)
-    table_laws = [family.spending(part / len(sets), sensitivity=sensitivity) for sets in (unit_sets, group_sets)]
-    bound = {"unit": unit, "max_rows_per_unit": max_rows_per_unit}
-    counted = _count(frame, hierarchy, domain, unit_sets, group_sets, bound)
+    table_laws = [family.spending(part / len(sets), sensitivity=sensitivity) for sets in workloads]
+    counted = _count(frame, hierarchy, domain, *workloads, {"unit": unit, "max_rows_per_unit": max_rows_per_unit})
 
     def draw() -> GroupRelease:
         levels: list[dict[Level, Release]] = []
-        places = (hierarchy.units, hierarchy.groups), counted, (unit_sets, group_sets), table_laws
+        places = (hierarchy.units, hierarchy.groups), counted, workloads, table_laws
         for names, (sizes, tables), sets, table_law in zip(*places, strict=True):
             noisy = [release_values(sizes, law, rng=rng), *(release_values(t, table_law, rng=rng) for t in tables)]
             used = domain.project([name for name in domain.names if any(name in one for one in sets)])
@@ -377,8 +375,8 @@ def release_groups(
         return GroupRelease(hierarchy, levels[0], levels[1], unit, max_rows_per_unit)
 
     # Disjoint units and groups cost once (parallel composition).
-    laws = [law, *[table_laws[0]] * len(unit_sets), law, *[table_laws[1]] * len(group_sets)]
-    parts = [Part(each, sensitivity) for each in laws]
+    laws = [[law] + [own] * len(sets) for own, sets in zip(table_laws, workloads, strict=True)]
+    parts = [Part(each, sensitivity) for level in laws for each in level]
     return reserve_draw_confirm(
         draw, parts, mechanism=noise, adjacency="add-remove", purpose=purpose, rng=rng, ledger=ledger
     )
@@ -499,8 +497,8 @@ def synthesize_groups(
     priors = dict.fromkeys(released.units, prior) if isinstance(prior, Prior) else prior
     if missing := [unit for unit in released.units if unit not in priors]:
         raise InputError(f"no prior for units {missing!r}; it has {[*priors]!r}: add them, or pass one prior for all")
-    how = method, iterations, random_state
-    units = {unit: _estimate(measure(priors[unit], release), *how) for unit, release in released.units.items()}
+    how: dict[str, Any] = {"method": method, "sweeps": _SWEEPS, "iterations": iterations, "random_state": random_state}
+    units = {unit: estimated(measure(priors[unit], release), **how) for unit, release in released.units.items()}
     seeds = dict(zip(released.groups, np.random.SeedSequence(random_state).spawn(len(released.groups)), strict=True))
     below = {unit: batched(released.hierarchy.children(unit), _CHUNK) for unit in released.units}
     jobs = [(units[unit].distribution, chunk) for unit, chunks in below.items() for chunk in chunks]
@@ -513,15 +511,8 @@ def synthesize_groups(
     return GroupSynthesis(released.hierarchy, units, {group: found[group] for group in released.groups})
 
 
-def _estimate(measurements: Measurements, method: Method, iterations: int | None, random_state: int) -> Estimate:
-    if method == "noise-aware":
-        return weigh_noise(measurements)
-    updates = _SWEEPS * len(measurements.tables) if iterations is None else iterations
-    return algorithm1(measurements, updates, random_state)
-
-
 def _run_chunk(
-    prior: Prior, given: Mapping[Level, tuple[Release, np.random.SeedSequence]], how: tuple[Method, int | None, int]
+    prior: Prior, given: Mapping[Level, tuple[Release, np.random.SeedSequence]], how: dict[str, Any]
 ) -> dict[Level, GroupResult]:
     """Estimate some groups of one unit, whose tables have the same map, and draw their records."""
     cells, results = None, {}
@@ -530,9 +521,9 @@ def _run_chunk(
         size = max(round(release.n.value if isinstance(release.n, NoisyTotal) else release.n), 0)
         measurements = measure(prior, release, cells=cells)
         cells = measurements.cells
-        if how[0] == "algorithm-1":
+        if how["method"] == "algorithm-1":
             measurements = replace(measurements, n=float(size))
-        found = _estimate(measurements, *how)
+        found = estimated(measurements, **how)
         records = np.random.default_rng(seed).multinomial(size, found.weights / found.weights.sum()).astype(np.int32)
         gap = np.nan if found.solution is None else found.solution.gap
         loss = measurements.l1_loss(found.weights) if size and found.n else np.nan

@@ -358,8 +358,7 @@ def error_by_group_plot(groups: Sequence[str], errors: Mapping[str, Sequence[flo
         size = 11 if mark == "|" else 6
         axis.plot(values, place, mark, markersize=size, markeredgewidth=1.5, color=color, label=name)
     axis.set_yticks(place, groups, fontsize=8)
-    axis.set_xlim(left=0)
-    axis.set_ylim(-0.6, len(groups) - 0.4)
+    axis.set(xlim=(0, None), ylim=(-0.6, len(groups) - 0.4))
     axis.set_xlabel("mean L1 distance of two-way marginals (0 equal, 2 disjoint)", fontsize=9)
     axis.grid(axis="x", color="0.9")
     figure.legend(loc="outside upper right", ncols=len(errors), frameon=False, fontsize=9)
@@ -372,10 +371,8 @@ def strength_plot(grid: Sequence[float], log_likelihood: Sequence[float], value:
     axis.plot(grid, log_likelihood, color=ESTIMATE, linewidth=1.5)
     axis.axvline(value, color=RELEASED, linewidth=1.2, label=f"taken: {value:,.0f} records")
     axis.axvline(max(grid), color=TRUTH, linewidth=1.2, linestyle=":", label=f"at most {max(grid):,.0f}")
-    axis.set_xscale("log")
     shown = [strength for strength, value in zip(grid, log_likelihood, strict=True) if value > -12.0]
-    axis.set_xlim(min(shown), max(grid) * 1.1)
-    axis.set_ylim(-12.0, 0.7)
+    axis.set(xscale="log", xlim=(min(shown), max(grid) * 1.1), ylim=(-12.0, 0.7))
     axis.xaxis.set_major_formatter("{x:,.0f}")
     axis.xaxis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
     axis.xaxis.set_minor_formatter("{x:,.0f}")

@@ -263,18 +263,18 @@ def _products(prior: Prior, names: Sequence[str], group: npt.NDArray[np.intp], n
     def without_one(share: Floats) -> Floats:
         return np.divide(less * share + share - 1.0, less, out=np.zeros_like(share), where=less > 0)
 
-    recombined, elsewhere, left_out = np.ones_like(own), np.ones_like(own), np.ones_like(own)
-    alike, mixed, others = np.ones(n_groups), np.ones(n_groups), np.ones(n_groups)
+    # Recombined: the group's own, first, and all other groups'.
+    apart, products, left_out = np.ones((n_groups, 2, len(cells))), np.ones((n_groups, 2, 2)), np.ones_like(own)
     for name, level in zip(names, levels, strict=True):
         here, there, _ = _shares(prior.index([name]), prior.domain[name].size, group, n_groups, prior)
-        recombined, elsewhere = recombined * here[:, level], elsewhere * there[:, level]
-        left_out = left_out * without_one(here[:, level])
-        alike, mixed = alike * (here * here).sum(axis=1), mixed * (here * there).sum(axis=1)
-        others = others * (there * there).sum(axis=1)
-    found = np.stack([own, rest, recombined, elsewhere], axis=1)
+        both = np.stack([here, there], axis=1)
+        apart *= both[:, :, level]
+        products *= (both[:, :, None] * both[:, None]).sum(axis=-1)
+        left_out *= without_one(here[:, level])
+    found = np.stack([own, rest, apart[:, 0], apart[:, 1]], axis=1)
     gram = found @ found.transpose(0, 2, 1)
-    gram[:, 2, 2], gram[:, 3, 3], gram[:, 2, 3], gram[:, 3, 2] = alike, others, mixed, mixed
-    judged = np.stack([without_one(own), rest, left_out, elsewhere], axis=1)
+    gram[:, 2:, 2:] = products
+    judged = np.stack([without_one(own), rest, left_out, apart[:, 1]], axis=1)
     return gram, np.einsum("gkx,gx->gk", judged, own)
 
 
