@@ -1,8 +1,8 @@
-"""Public names of a package that load on first use, so that importing it imports none of what they need."""
+"""What loads on first use, so that importing a package imports none of what it may need: names and data engines."""
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 
 def lazy_exports(package: str, **modules: Sequence[str]) -> tuple[Any, Any, list[str]]:
@@ -16,3 +16,20 @@ def lazy_exports(package: str, **modules: Sequence[str]) -> tuple[Any, Any, list
 
     names = sorted(home)
     return load, lambda: names, names
+
+
+class _Module:
+    """A module that is imported when something in it is asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name), name)
+
+
+if TYPE_CHECKING:
+    import narwhals as nw
+    import polars as pl
+else:
+    nw, pl = _Module("narwhals"), _Module("polars")

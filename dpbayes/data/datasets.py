@@ -6,19 +6,16 @@ Everything here is public: ranges, shares and coefficients of the generators are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import Floats, generator, whole_number
+from dpbayes._lazy import pl
 from dpbayes.data.domain import Domain, Level
 from dpbayes.data.tables import Marginal
 from dpbayes.errors import InputError
-
-if TYPE_CHECKING:
-    import polars as pl  # loaded on first use: exact tables do not need it
-
 
 _ACS_LABELS = {
     "citizenship": ("not a citizen", "citizen"),
@@ -98,8 +95,6 @@ def framingham_risk(
 
 def patients(n: int, random_state: int | np.random.Generator) -> pl.DataFrame:
     """Generate patients."""
-    import polars as pl
-
     whole_number(n, "n", remedy="it is the number of patients")
     rng = generator(random_state, "random_state")
     age = np.floor(30.0 + 45.0 * rng.beta(1.2, 1.5, n))
@@ -174,8 +169,6 @@ _PERSON_INCOME = (
 
 def persons(n: int, *, rng: np.random.Generator) -> pl.DataFrame:
     """Draw persons among whom some combinations cannot occur."""
-    import polars as pl
-
     whole_number(n, "n", remedy="it is the number of persons")
     share = np.zeros(tuple(map(len, PERSON_LEVELS.values())))
     for age, marital, work in np.ndindex(*share.shape[:3]):
@@ -215,8 +208,6 @@ def two_level_population(
     *, n_units: int = 2, groups_per_unit: int = 6, group_size: int = 600, drift: float = 0.3, seed: int = 1
 ) -> Population:
     """Generate a two-level population with a public sister, for trials of prior-aware estimation."""
-    import polars as pl
-
     for name, value in (("n_units", n_units), ("groups_per_unit", groups_per_unit), ("group_size", group_size)):
         whole_number(value, name)
     if n_units > 26 or not (np.isfinite(drift) and drift >= 0):
@@ -242,8 +233,6 @@ def two_level_population(
 
 def _records(group: str, log_shares: Any, n: int, profiles: dict[str, Any], rng: np.random.Generator) -> pl.DataFrame:
     """Draw a type for each record, then its attributes independently given the type."""
-    import polars as pl
-
     shares = np.exp(log_shares)
     types = rng.choice(_HOUSEHOLD_TYPES, n, p=shares / shares.sum())
     columns: dict[str, Any] = {"group": [group] * n}
@@ -274,8 +263,6 @@ WAGE_EQUATION: dict[str, float] = {
 
 def wages(n_persons: int = 2000, *, n_years: int = 6, seed: int = 1) -> pl.DataFrame:
     """Generate wages of persons over years, several rows per person."""
-    import polars as pl
-
     for name, value in (("n_persons", n_persons), ("n_years", n_years)):
         whole_number(value, name)
     rng = np.random.default_rng(seed)

@@ -7,11 +7,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpbayes._lazy import nw, pl
 from dpbayes.errors import DPBayesError, InputError, MissingColumnError, UnreadableDataError
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from dpbayes.data.domain import Domain
 
 UNREADABLE = (
@@ -24,13 +23,9 @@ _HIDDEN = "(what the reader says of it is not shown: it may quote records)"
 
 def as_frame(frame: Any) -> Any:
     """Return a data frame as narwhals reads it, or raise `InputError` where it is none."""
-    import narwhals as nw
-
     try:
         read = nw.from_native(frame)
         if read.implementation.is_pyarrow():  # whose windows do not bound the rows of a unit; Polars shares its memory
-            import polars as pl
-
             read = nw.from_native(pl.from_arrow(frame))
         return read
     except nw.exceptions.DuplicateError:
@@ -56,8 +51,6 @@ def hide_values(message: str) -> Iterator[None]:
 
 def with_labels(frame: pl.DataFrame, domain: Domain) -> pl.DataFrame:
     """Return a frame with labels in place of levels, in the columns of attributes that have some."""
-    import polars as pl
-
     columns = [
         pl.col(attribute.name).replace_strict(dict(zip(attribute.levels, attribute.words, strict=True)))
         for attribute in domain
@@ -68,8 +61,6 @@ def with_labels(frame: pl.DataFrame, domain: Domain) -> pl.DataFrame:
 
 def scan_records(path: Path, *, setting: str, text: Collection[str] | None = None) -> pl.LazyFrame:
     """Return the records of a CSV or Parquet file, not yet read; what fails later fails in `readable`."""
-    import polars as pl
-
     require_file(path, setting=setting)
     with readable(path):
         if _is_parquet(path):
@@ -113,8 +104,6 @@ def readable(path: Path) -> AbstractContextManager[None]:
 
 def require_columns(frame: pl.LazyFrame, names: Iterable[str], path: Path, *, source: str) -> None:
     """Check that a file has the columns that a spec names."""
-    import polars as pl
-
     with readable(path):
         kinds = frame.collect_schema()
     columns, wanted = kinds.names(), list(names)
@@ -135,8 +124,6 @@ def require_columns(frame: pl.LazyFrame, names: Iterable[str], path: Path, *, so
 
 def code_levels(frame: pl.LazyFrame, levels: Mapping[str, Sequence[str | int]]) -> pl.LazyFrame:
     """Turn text into whole numbers where all declared levels are, and take off spaces that no level has around it."""
-    import polars as pl
-
     kinds = frame.collect_schema()
     texts = {name: declared for name, declared in levels.items() if kinds.get(name) == pl.String}
     coded = [name for name, declared in texts.items() if all(isinstance(level, int) for level in declared)]

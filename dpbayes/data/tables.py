@@ -9,18 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import as_array, instance, ordered, shown
+from dpbayes._lazy import nw
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.data.records import UNREADABLE, as_frame, hide_values
 from dpbayes.errors import InputError, MissingColumnError
-
-if TYPE_CHECKING:
-    import narwhals as nw
 
 _LARGEST = 2.0**62
 _FEW_CELLS = 2**12  # that are counted in one reading of the records
@@ -161,8 +159,6 @@ def _pair(first: Marginal, second: Marginal) -> str:
 
 def _declared_domain(schema: nw.Schema, names: Sequence[str]) -> Domain:
     """Return the domain that the types of columns declare (Enum and Boolean)."""
-    import narwhals as nw
-
     attributes = []
     for name in names:
         dtype = schema[name]
@@ -245,8 +241,6 @@ def marginals(
 
 def bounded_rows(table: nw.LazyFrame[Any], unit: str, most: int, place: nw.Expr) -> nw.LazyFrame[Any]:
     """Keep at most so many rows of every unit by a rule that looks at that unit's rows alone."""
-    import narwhals as nw
-
     # `place` is a whole number from 0 that follows from a row's values. Rows with other values get another place in an
     # order that differs from unit to unit, so that none of them is kept more often than others.
     with hide_values(UNREADABLE):
@@ -263,8 +257,6 @@ def bounded_rows(table: nw.LazyFrame[Any], unit: str, most: int, place: nw.Expr)
 
 def _place(table: nw.LazyFrame[Any], domain: Domain) -> nw.Expr:
     """Return a whole number that says which combination of levels a row has."""
-    import narwhals as nw
-
     rng = np.random.default_rng(0)
     with hide_values(UNREADABLE):
         schema = table.collect_schema()
@@ -302,8 +294,6 @@ def _together(sets: Sequence[Sequence[str]], domain: Domain) -> list[tuple[str, 
 
 def _count(table: nw.LazyFrame[Any], domain: Domain) -> Marginal:
     """Group, count and place one table's cells."""
-    import narwhals as nw
-
     counted = table.group_by(*domain.names).agg(nw.len().alias("__dpbayes_count"))
     # Polars reads a file that is larger than memory only in its streaming engine; other engines decide for themselves.
     with hide_values(UNREADABLE):

@@ -12,22 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import betaincinv, rel_entr
 
 from dpbayes._arguments import Floats, generator, instance, probability_below_one, whole_number
+from dpbayes._lazy import pl
 from dpbayes.data.domain import check_rows
 from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.ide.noise_aware import Measurements, Solution, measure
 from dpbayes.ide.prior import Prior, grouping_attribute, records_of, strengthened
 from dpbayes.ide.strength import Strength, solved, spectrum, weigh, weighed_solution
 from dpbayes.privacy.release import Release
-
-if TYPE_CHECKING:
-    import polars as pl
 
 type Method = Literal["algorithm-1", "noise-aware"]
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from scipy.special import rel_entr
 
 from dpbayes._arguments import Floats, Ints, instance, one_of, ordered, positive_finite, shown
+from dpbayes._lazy import pl
 from dpbayes.data.domain import Attribute, Domain, Level
 from dpbayes.data.tables import marginals
 from dpbayes.errors import InputError
@@ -33,8 +34,6 @@ from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release, check_unit,
 from dpbayes.privacy.sampling import release_values, sampler_name
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from dpbayes.privacy.ledger import Ledger
 
 type Tables = list[tuple[str, ...]]
@@ -433,8 +432,6 @@ class GroupSynthesis:
 
     def frame(self) -> pl.DataFrame:
         """Return all synthetic records, the group's column first. Without any record the columns stand all the same."""
-        import polars as pl
-
         kind, parts = column_type(self.hierarchy.groups), []
         for group, result in self.groups.items():
             prior = self.units[self.hierarchy.parent[group]].prior

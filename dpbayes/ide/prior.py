@@ -12,19 +12,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import Floats, as_array, instance, positive_finite, real_numbers, shown, whole_number
+from dpbayes._lazy import pl
 from dpbayes.data.domain import Domain, Level
 from dpbayes.data.records import UNREADABLE, as_frame, hide_values
 from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.privacy.release import Release
-
-if TYPE_CHECKING:
-    import polars as pl
 
 type Sets = Sequence[Sequence[str]]
 type Codes = npt.NDArray[np.int32]
@@ -167,15 +165,11 @@ class Prior:
 
 def column_type(levels: Sequence[Level]) -> Any:
     """Return the Polars type of a column of levels: an Enum of texts, or integers."""
-    import polars as pl
-
     return pl.Enum([str(level) for level in levels]) if isinstance(levels[0], str) else pl.Int64
 
 
 def records_of(domain: Domain, codes: Codes) -> pl.DataFrame:
     """Return records, given by positions of levels, as a data frame; without records its columns stand all the same."""
-    import polars as pl
-
     columns = ((one, np.asarray(one.levels, dtype=object)[at]) for one, at in zip(domain, codes.T, strict=True))
     return pl.DataFrame({a.name: pl.Series(found.tolist(), dtype=column_type(a.levels)) for a, found in columns})
 

@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from dpbayes._files import write_whole
+from dpbayes._lazy import pl
 from dpbayes.data.domain import Domain, check_rows
 from dpbayes.data.records import code_levels, readable, require_columns, scan_records
 from dpbayes.data.tables import marginals
@@ -45,8 +46,6 @@ from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.spec import Positive, PrivacySection, PublishedData, PublishedSpec, Section, Seed, check_tables
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from dpbayes.privacy.ledger import Ledger
 
 type Released = Release | GroupRelease
@@ -215,8 +214,6 @@ class Spec(PublishedSpec):
 
 def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Ledger | None = None) -> Released:
     """Return the release of a spec with the counts of uniformly drawn records; only public records are read."""
-    import polars as pl
-
     domain, hierarchy = _domain(spec)
     n = n_records or (_PLACEHOLDER if hierarchy is None else _PLACEHOLDER * len(hierarchy.groups))
     rng = np.random.default_rng(0)
@@ -339,8 +336,6 @@ def _population(size: int, seed: int) -> Any:
 
 def _records(spec: Spec, beside: Path, key: Literal["public", "private"]) -> pl.DataFrame:
     """Read the public records, or the confidential ones with their group and unit: all that a release counts."""
-    import polars as pl
-
     data, attributes = spec.data, _domain(spec)[0].names
     if data.embedded is not None:
         found: pl.DataFrame = getattr(_population(data.size, data.seed), key)
