@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpbayes._lazy import nw, pl
+from dpbayes.data.domain import Domain
 from dpbayes.errors import DPBayesError, InputError, MissingColumnError, UnreadableDataError
-
-if TYPE_CHECKING:
-    from dpbayes.data.domain import Domain
 
 UNREADABLE = (
     "the data could not be read by their engine: the source is damaged, or a value does not fit its column's type; "

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -112,13 +112,11 @@ class CellMap:
 
     def blocks(self, most: int) -> list[tuple[int, int]]:
         """Cut the tables into runs (first, last) of at most so many cells; a larger table is a run by itself."""
-        found = [(0, 1)]
-        for last in range(2, len(self.sizes) + 1):
-            if self.starts[last] - self.starts[found[-1][0]] <= most:
-                found[-1] = (found[-1][0], last)
-            else:
-                found.append((last - 1, last))
-        return found
+        firsts = [0]
+        for table in range(1, len(self.sizes)):
+            if self.starts[table + 1] - self.starts[firsts[-1]] > most:
+                firsts.append(table)
+        return list(pairwise([*firsts, len(self.sizes)]))
 
 
 @dataclass(frozen=True, eq=False)

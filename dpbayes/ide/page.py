@@ -14,7 +14,7 @@ from dpbayes.ide.groups import GroupRelease
 from dpbayes.privacy.release import Release
 from dpbayes.report.document import Block, Callout, Column, Fact, Figure, Paragraph, PrivacyTerms, Section, Table
 from dpbayes.report.frame import Findings
-from dpbayes.report.plots import ESTIMATE, RELEASED, TRUTH, estimate_plot, spread_rows
+from dpbayes.report.plots import ESTIMATE, RELEASED, TRUTH, estimate_plot, panel_grid, spread_rows
 from dpbayes.report.tables import released_columns, released_rows, released_section, simulation_warning
 
 type Tables = Sequence[Mapping[str, Any]]
@@ -180,14 +180,13 @@ def _trace_section(trace: Mapping[str, Any]) -> Section:
         f"L1 loss over all tables, and KL divergence, before the first of {trace['step'][-1]} iterations and after "
         f"{len(trace['step']) - 1} of them. Each update fits one table and disturbs the others."
     )
-    figure, axes = plt.subplots(1, 2, figsize=(9.5, 3.2), layout="constrained")
+    figure, axes = panel_grid(2, columns=2, size=(4.75, 3.2))
     labels = {"l1_loss": "L1 distance to the released answers", "kl": "KL divergence from the prior"}
     for axis, (key, label) in zip(axes, labels.items(), strict=True):
         axis.plot(trace["step"], trace[key], color=ESTIMATE, linewidth=1.5)
         axis.set_ylim(bottom=0)
         axis.set_ylabel(label, fontsize=9)
         axis.set_xlabel("iteration", fontsize=9)
-        axis.tick_params(labelsize=8)
     return Section("Algorithm 1 by iteration", [Paragraph(text), Figure(figure, caption, alt)])
 
 
@@ -337,16 +336,14 @@ def _marks(scores: Mapping[str, Any]) -> list[str]:
 
 def _group_table(scores: Mapping[str, Any]) -> Table:
     """Set out the distances of every group and, where sizes were released, how far they are off."""
-    columns = [Column(scores["by"], key="group"), *[Column(key, ".4f") for key in scores["errors"]]]
-    values = [scores["groups"], *scores["errors"].values()]
+    columns = {Column(scores["by"], key="group"): scores["groups"]}
+    columns |= {Column(name, ".4f"): errors for name, errors in scores["errors"].items()}
     if "sizes" in scores:
-        columns.append(Column("records too many or too few", "+,d", "size_missed"))
-        values.append(scores["sizes"]["missed"])
-        if any(marks := _marks(scores)):
-            columns.append(Column("mark"))
-            values.append(marks)
-    rows = list(zip(*values, strict=True))
-    return Table("error_by_group", "Mean L1 distance of all two-way marginals, by group", columns, rows)
+        columns[Column("records too many or too few", "+,d", "size_missed")] = scores["sizes"]["missed"]
+    if any(marks := _marks(scores)):
+        columns[Column("mark")] = marks
+    rows = list(zip(*columns.values(), strict=True))
+    return Table("error_by_group", "Mean L1 distance of all two-way marginals, by group", list(columns), rows)
 
 
 def error_by_group_plot(groups: Sequence[str], errors: Mapping[str, Sequence[float]]) -> Picture:

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from dpbayes._files import write_whole
 from dpbayes._lazy import pl
+from dpbayes.data.datasets import Population, two_level_population
 from dpbayes.data.domain import Domain, check_rows
 from dpbayes.data.records import code_levels, readable, require_columns, scan_records
 from dpbayes.data.tables import marginals
@@ -53,7 +54,6 @@ type Released = Release | GroupRelease
 _PLACEHOLDER = 1000  # records of a placeholder where their number is not known
 # What `estimate` solves to, unless told otherwise.
 _TOLERANCE = 1e-2
-_BOOTSTRAP = "bootstrap of the truth"
 # Released cells beyond which a page does without intervals.
 _MOST_CELLS = 5000
 _DISTANCES = {"moved": ("estimate", "prior"), "released_from_prior": ("released", "prior")}
@@ -226,8 +226,7 @@ def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Le
 
 def try_fit(spec: Spec, design: Released, context: Context) -> None:
     """Read the public records, and refuse what a later stage would refuse."""
-    if isinstance(design, GroupRelease) != (spec.groups is not None):
-        grouped = isinstance(design, GroupRelease)
+    if (grouped := isinstance(design, GroupRelease)) != (spec.groups is not None):
         kind, remedy = ("groups", "add the section [groups]") if grouped else ("tables", "leave [groups] out")
         raise SpecError(f"{spec.data.release} is a release of {kind}; {remedy}")
     prior = public_prior(spec, context.beside)
@@ -327,10 +326,8 @@ def _domain(spec: Spec) -> tuple[Domain, Hierarchy | None]:
 
 
 @lru_cache(maxsize=1)
-def _population(size: int, seed: int) -> Any:
+def _population(size: int, seed: int) -> Population:
     """Return the generated population, which a run asks for at every stage."""
-    from dpbayes.data.datasets import two_level_population
-
     return two_level_population(group_size=size, seed=seed)
 
 
@@ -463,7 +460,7 @@ def _group_scores(prior: Prior, synthetic: GroupSynthesis, truth: pl.DataFrame) 
 
 def _said(scores: dict[str, Score], truth: Prior, by: str) -> dict[str, Any]:
     """Return scores as plain data, that of another sample of the same people beside them."""
-    scores = scores | {_BOOTSTRAP: bootstrap_score(truth, by=by, rng=np.random.default_rng(1))}
+    scores = scores | {"bootstrap of the truth": bootstrap_score(truth, by=by, rng=np.random.default_rng(1))}
     return {
         "by": by,
         "groups": [str(group) for group in scores["prior"].groups],
