@@ -40,17 +40,17 @@ class Estimate:
     """A distribution estimated from a public prior and a release of n records: what `estimate` returns.
 
     `weights` are on the rows of `prior`, pooled where `estimate` was asked to. `method` is ``"prior"`` where the
-    released number of records was not positive. A noise-aware estimate has a `strength`, a certified `solution` and the
-    `measurements` that its intervals start from; Algorithm 1 has the trace of its `iterations`.
+    released number of records was not positive. `measurements` set the release against the prior. A noise-aware
+    estimate has a `strength` and a certified `solution`; Algorithm 1 has the trace of its `iterations`.
     """
 
     prior: Prior
     weights: Floats
     n: float
     method: Literal["noise-aware", "algorithm-1", "prior"]
+    measurements: Measurements = field(repr=False)
     strength: Strength | None = field(default=None, repr=False)
     solution: Solution | None = field(default=None, repr=False)
-    measurements: Measurements | None = field(default=None, repr=False)
     iterations: Iterations | None = field(default=None, repr=False)
 
     @property
@@ -93,7 +93,7 @@ class Estimate:
         for continuity. Intervals hold on the prior's support: where it has no row, the share is 0 for certain.
         """
         prob = probability_below_one(prob, "prob", remedy="the usual choice is 0.95")
-        if self.measurements is None:
+        if self.solution is None:
             raise InputError(
                 f"an estimate by {self.method} has no posterior; intervals need a noise-aware one "
                 "(noise_aware=True) of a release with a positive number of records"
@@ -109,7 +109,6 @@ class Estimate:
 
     def moments(self, names: Sequence[str]) -> tuple[Floats, Floats]:
         """Return the posterior mean and variance of every cell's share in the table over some attributes."""
-        assert self.measurements is not None
         part, index, cells = self.prior.domain.project(names), self.prior.index(names), self.measurements.cells
         mean = np.bincount(index, self.weights, part.size)
         counted = zip(cells.sizes, cells.index, strict=True)
@@ -124,7 +123,7 @@ class Estimate:
     def _directions(self) -> tuple[Floats, Floats, float]:
         """Directions scaled to unit variance, their posterior variances, and the variance of what no cell sees."""
         given, strength = self.measurements, self.strength
-        assert given is not None and strength is not None
+        assert strength is not None
         if len(given.values) > _MOST_CELLS:
             raise InputError(
                 f"intervals solve a dense system in the released cells, {len(given.values):,} here and at most "
@@ -233,12 +232,12 @@ def estimated(
     if method == "algorithm-1":
         check_all_published(measurements)
     if measurements.n < 0.5:
-        return Estimate(prior, prior.weights, 0.0, "prior")
+        return Estimate(prior, prior.weights, 0.0, "prior", measurements)
     if method == "algorithm-1":
         count = sweeps * n_tables if iterations is None else whole_number(iterations, "iterations", low=0)
         # Line 6 of Algorithm 1: uniformly at random.
         result = iterate(measurements, generator(random_state, "random_state").integers(0, n_tables, count))
-        return Estimate(prior, result.weights, measurements.n, method, iterations=result)
+        return Estimate(prior, result.weights, measurements.n, method, measurements, iterations=result)
     if given is None:
         solution, strength = weighed_solution(measurements, tolerance)
     else:
@@ -251,7 +250,7 @@ def estimated(
             AccuracyWarning,
             stacklevel=3,
         )
-    return Estimate(prior, solution.weights, measurements.n, method, strength, solution, measurements)
+    return Estimate(prior, solution.weights, measurements.n, method, measurements, strength, solution)
 
 
 def check_all_published(measurements: Measurements) -> None:

@@ -352,7 +352,6 @@ class _Point:
     dual: float
     rounding: float  # of the dual value, whose terms may be far larger than itself
     gap: float
-    primal: float
     weights: Floats
     residual: Floats
 
@@ -384,8 +383,7 @@ class _Problem:
         dual = theta @ self.values - conjugate.sum() - strength * (top + math.log(mass))
         terms = np.abs(theta * self.values).sum() + np.abs(conjugate).sum() + strength * abs(top)
         gap = float((self.loss.value(residual) + conjugate - theta * residual).sum())
-        primal = float(dual) + gap + self.fixed_loss
-        return _Point(theta, float(dual), 1e-14 * float(terms), gap, primal, weights, residual)
+        return _Point(theta, float(dual), 1e-14 * float(terms), gap, weights, residual)
 
     def expanded(self, theta: Floats) -> Floats:
         """Return multipliers of all cells."""
@@ -445,7 +443,7 @@ def solve(measurements: Measurements, loss: NoiseLoss, *, strength: float, toler
         point, fresh = better or point, False
         if slow and covariance is not None and point.gap > tolerance:
             covariance, fresh = problem.covariance(point), True
-    return Solution(point.weights, point.primal, point.gap, strength, steps)
+    return Solution(point.weights, point.dual + point.gap + problem.fixed_loss, point.gap, strength, steps)
 
 
 def _step(problem: _Problem, point: _Point, covariance: Floats | None) -> _Point | None:

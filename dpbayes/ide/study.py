@@ -27,7 +27,7 @@ from dpbayes.ide.groups import (
     release_groups,
     synthesize_groups,
 )
-from dpbayes.ide.noise_aware import Measurements, measure
+from dpbayes.ide.noise_aware import measure
 from dpbayes.ide.prior import (
     BIAS_LIMIT,
     COMPONENTS,
@@ -335,8 +335,7 @@ def _records(spec: Spec, beside: Path, key: Literal["public", "private"]) -> pl.
     """Read the public records, or the confidential ones with their group and unit: all that a release counts."""
     data, attributes = spec.data, _domain(spec)[0].names
     if data.embedded is not None:
-        found: pl.DataFrame = getattr(_population(data.size, data.seed), key)
-        return found
+        return getattr(_population(data.size, data.seed), key)
     group, unit = None if spec.groups is None else spec.groups.attribute, data.unit
     wanted = attributes if key == "public" else (group, *attributes, unit)
     names = list(dict.fromkeys(name for name in wanted if name is not None))
@@ -378,8 +377,7 @@ def _release_of(
 def table_results(spec: Spec, public: Prior, release: Release, truth: Prior | None) -> tuple[dict[str, Any], Estimate]:
     """Estimate: noise-aware from the pooled prior, Algorithm 1 from the public one; both where they can be scored."""
     settings, by = spec.estimation, spec.data.by
-    of_groups = by or grouping_attribute(release)
-    prior, borrowed = strengthened(public, of_groups) if settings.pool else (public, None)
+    prior, borrowed = strengthened(public, by or grouping_attribute(release)) if settings.pool else (public, None)
     scored, found = truth is not None and by is not None, {}
     if scored or settings.method == "noise-aware":
         found["noise-aware"] = estimate(prior, release, strength=settings.strength or "release", pool=False)
@@ -395,7 +393,7 @@ def table_results(spec: Spec, public: Prior, release: Release, truth: Prior | No
         "borrowed": None if chosen.prior is public or borrowed is None else _borrowed(public, borrowed),
         "certificate": _certificate(chosen),
         "trace": trace and {"step": trace.step, "l1_loss": trace.l1_loss, "kl": np.nan_to_num(trace.kl, posinf=0.0)},
-        "moved": moved_tables(measure(chosen.prior, release), chosen),
+        "moved": moved_tables(chosen),
         "kl": chosen.kl,
     }
     if truth is not None and by is not None:
@@ -501,12 +499,13 @@ def _borrowed(prior: Prior, credible: Credibility) -> list[dict[str, Any]]:
     ]
 
 
-def moved_tables(measurements: Measurements, found: Estimate) -> list[dict[str, Any]]:
+def moved_tables(found: Estimate) -> list[dict[str, Any]]:
     """Set out every released table: the L1 distances between prior, release and estimate, and its cells' shares."""
+    measurements = found.measurements
     before, after = measurements.prior_chance, measurements.cells.predict(found.weights)
     released = np.where(measurements.held, np.nan, measurements.values / max(measurements.n, 1.0))
     starts = measurements.cells.starts
-    intervals = found.measurements is not None and int(starts[-1]) <= _MOST_CELLS
+    intervals = found.solution is not None and int(starts[-1]) <= _MOST_CELLS
     entries = []
     for table, first, last in zip(measurements.tables, starts, starts[1:], strict=False):
         shares = {"prior": before[first:last], "released": released[first:last], "estimate": after[first:last]}
