@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 
@@ -18,14 +19,11 @@ def lazy_exports(package: str, **modules: Sequence[str]) -> tuple[Any, Any, list
     return load, lambda: names, names
 
 
-class _Module:
+class _Module(ModuleType):
     """A module that is imported when something in it is asked for."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-
     def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self._name), name)
+        return getattr(import_module(self.__name__), name)
 
 
 if TYPE_CHECKING:

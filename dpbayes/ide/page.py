@@ -1,7 +1,5 @@
 """The pages of prior-aware estimation: one release, or a hierarchy of groups."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
