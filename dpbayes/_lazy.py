@@ -25,6 +25,9 @@ class _Module(ModuleType):
     def __getattr__(self, name: str) -> Any:
         return getattr(import_module(self.__name__), name)
 
+    def __reduce__(self) -> Any:
+        return import_module, (self.__name__,)
+
 
 if TYPE_CHECKING:
     import narwhals as nw
