@@ -208,7 +208,7 @@ def _workload_section(released: GroupRelease, result: Mapping[str, Any]) -> Sect
     )
     roots = [name for names in group_sets for name in names]
     largest = max(value for row in chosen["information"] for value in row)
-    figure = dependence_plot(chosen["names"], chosen["information"], roots, unit_sets)
+    figure = dependence_plot(chosen, roots, unit_sets)
     cliques = "; ".join(" x ".join(names) for names in unit_sets)
     places = [chosen["names"].index(name) for name in roots]
     shared = max((chosen["information"][i][j] for i in places for j in places if i != j), default=0.0)
@@ -378,11 +378,9 @@ def strength_plot(grid: Sequence[float], log_likelihood: Sequence[float], value:
     return figure
 
 
-def dependence_plot(
-    names: Sequence[str], information: Sequence[Sequence[float]], roots: Sequence[str], cliques: Sequence[Sequence[str]]
-) -> Picture:
+def dependence_plot(chosen: Mapping[str, Any], roots: Sequence[str], cliques: Sequence[Sequence[str]]) -> Picture:
     """Plot pairwise mutual information; the upper level's pairs are framed, the groups' attributes starred."""
-    matrix = np.asarray(information, dtype=float)
+    names, matrix = chosen["names"], np.asarray(chosen["information"], dtype=float)
     figure, axis = plt.subplots(figsize=(1.8 + 0.5 * len(names), 1.0 + 0.45 * len(names)), layout="constrained")
     image = axis.imshow(matrix, cmap="Blues", vmin=0)
     for i, first in enumerate(names):
