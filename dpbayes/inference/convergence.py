@@ -182,7 +182,9 @@ class Verdict:
         """Read what `to_json` wrote; `DamagedFileError` if it is anything else."""
         try:
             data = json.loads(text)
-            findings = tuple(Finding(**entry | {"value": _number(entry["value"])}) for entry in data["findings"])
+            values = [math.nan if entry["value"] is None else float(entry["value"]) for entry in data["findings"]]
+            found = zip(data["findings"], values, strict=True)
+            findings = tuple(Finding(**entry | {"value": value}) for entry, value in found)
             worst = tuple(Quantity(name, tuple((dim, label) for dim, label in where)) for name, where in data["worst"])
             return cls(findings=findings, variables=tuple(data["variables"]), worst=worst)
         except (KeyError, TypeError, ValueError) as error:
@@ -212,10 +214,6 @@ def _plain(value: float) -> float | str | None:
     return None if math.isnan(value) else str(value)
 
 
-def _number(value: float | str | None) -> float:
-    return math.nan if value is None else float(value)
-
-
 _MIN_DRAWS = 4
 _BLOCK = 2**20  # draws handled together, of as many quantities: the largest temporary stays below 40 MB
 # Draws of a quantity that a model fixes (a structural zero, a total of one) differ by rounding at most.
@@ -240,17 +238,19 @@ def mixing(draws: np.ndarray, *, members: int = 1) -> Mixing:
     result = Mixing(*(np.full(len(draws), np.nan) for _ in range(3)))
     if length < _MIN_DRAWS:
         return result
-    (moving,) = np.nonzero(_is_finite(draws) & ~is_constant(draws))
+    (moving,) = np.nonzero(np.isfinite(draws).all(axis=(1, 2)) & ~is_constant(draws))
     together = max(1, _BLOCK // (chains * length))
     for start in range(0, len(moving), together):
         chosen = moving[start : start + together]
         block = draws[chosen]
-        halves = _split(_in_time(block, members))
+        apart = block.reshape(len(block), chains * members, -1)
+        # The halves of a superchain are those of time: all of its members are in each.
+        in_time = block.reshape(len(block), chains, members, -1).swapaxes(2, 3).reshape(block.shape)
+        halves = _split(in_time)
         scores = _normal_scores(halves)
         if chains > 1:
             folded = np.abs(halves - np.median(halves, axis=(1, 2), keepdims=True))
             result.rhat[chosen] = np.fmax(_plain_rhat(scores), _plain_rhat(_normal_scores(folded)))
-        apart = block.reshape(len(block), chains * members, -1)
         result.ess_bulk[chosen] = _ess(scores if members == 1 else _normal_scores(apart))
         low, high = np.quantile(block, [0.05, 0.95], axis=(1, 2), keepdims=True)
         tails = [(apart <= low) * 1.0, (apart <= high) * 1.0]
@@ -273,21 +273,10 @@ def is_constant(draws: np.ndarray) -> np.ndarray:
     return finite & (np.where(finite, high - low, 1.0) <= _ROUNDING * np.maximum(np.abs(high), np.abs(low)))
 
 
-def _is_finite(draws: np.ndarray) -> np.ndarray:
-    return np.isfinite(draws).all(axis=(1, 2))
-
-
 def _split(draws: np.ndarray) -> np.ndarray:
     """Cut each chain into its first and last half; an odd chain loses its middle draw."""
     half = draws.shape[2] // 2
     return np.concatenate([draws[:, :, :half], draws[:, :, -half:]], axis=1)
-
-
-def _in_time(draws: np.ndarray, members: int) -> np.ndarray:
-    """Reorder superchains from member after member to time after time."""
-    quantities, chains, length = draws.shape
-    by_member = draws.reshape(quantities, chains, members, length // members)
-    return by_member.swapaxes(2, 3).reshape(quantities, chains, length)
 
 
 def _normal_scores(draws: np.ndarray) -> np.ndarray:
@@ -502,12 +491,12 @@ def mixing_findings_of(
     if chains < 2 or length < _MIN_DRAWS:
         remedy = f"got {chains} chains of {length} draws: sample two chains or more, of four draws or more"
         return [Finding("chains", "posterior", float(chains), 2.0, passed=False, remedy=remedy)], ()
-    finite, constant = _is_finite(draws), is_constant(draws)
+    finite, constant = np.isfinite(draws).all(axis=(1, 2)), is_constant(draws)
     (judged,) = np.nonzero(finite & ~constant)
     findings = []
     if not finite.all():
         first = str(quantities[int(np.argmin(finite))])
-        findings.append(Finding.of("finite", first, (~finite).sum(), 0.0, _NOT_FINITE))
+        findings.append(Finding.of("finite", first, float((~finite).sum()), 0.0, _NOT_FINITE))
     if constant.any():  # structural zeros are the model's right; a posterior in which nothing moves is not one
         first, still = str(quantities[int(np.argmax(constant))]), float(constant.sum())
         remedy = "" if len(judged) else _NOTHING_MOVED

@@ -105,20 +105,16 @@ def _nuts(
         # A short or interrupted run may have fewer draws than chains; ArviZ takes that for swapped dimensions.
         warnings.filterwarnings("ignore", message="Found chain dimension to be longer than draw dimension")
         try:
+            options = asdict(settings)
             sampler = nutpie.sample(
                 program,
-                draws=settings.draws,
-                tune=settings.tune,
-                chains=settings.chains,
-                cores=settings.cores,
+                maxdepth=options.pop("max_treedepth"),
                 seed=random_seed,
-                adaptation=settings.adaptation,
-                target_accept=settings.target_accept,
-                maxdepth=settings.max_treedepth,
                 progress_bar=progressbar and progress is None,
                 progress_callback=None if progress is None else _told_to(progress),
                 save_warmup=False,
                 blocking=False,
+                **options,
             )
             try:
                 raw: Any = sampler.wait()
@@ -126,7 +122,11 @@ def _nuts(
                 sampler.cancel()
                 raise
         except RuntimeError as error:
-            raise _no_start(error) from error
+            cause = " ".join(re.split(r"\n\s*Stack backtrace", str(error))[0].split())
+            raise IncompleteSamplingError(
+                f"the sampler stopped before its first draw ({cause}); see model.point_logps(): a term that is -inf or "
+                "NaN at the starting point needs another start (initval) or a parameterization that stays finite"
+            ) from error
     stats = raw["sample_stats"].to_dataset()
     check_complete(stats, settings)
     sample_stats = stats[list(_STATS)].rename(_STATS)
@@ -166,15 +166,6 @@ def _told_to(progress: Progress) -> Callable[[list[Any]], None]:
         progress("sampling", sum(chain.finished_draws for chain in chains) / max(total, 1))
 
     return tell
-
-
-def _no_start(error: RuntimeError) -> IncompleteSamplingError:
-    cause = re.split(r"\n\s*Stack backtrace", str(error))[0]
-    cause = " ".join(cause.split())
-    return IncompleteSamplingError(
-        f"the sampler stopped before its first draw ({cause}); see model.point_logps(): a term that is -inf or "
-        "NaN at the starting point needs another start (initval) or a parameterization that stays finite"
-    )
 
 
 _COMPILING = threading.RLock()
@@ -274,7 +265,7 @@ class CompiledModel:
                 self.model, program, settings, random_seed=seed, progressbar=progressbar, progress=progress
             )
             posterior = completed(posterior)
-        declared = _declared(self.model)
+        declared = getattr(self.model, "convergence_variables", None)
         if declared is not None:
             attributes["convergence_variables"] = json.dumps(list(declared))
         groups = {"posterior": posterior, "sample_stats": sample_stats} | groups
@@ -323,8 +314,8 @@ def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: Backen
     discrete = [variable.name for variable in model.discrete_value_vars]
     if discrete:
         raise InputError(f"NUTS cannot sample the discrete variables {discrete}; sum them out of the likelihood")
-    declared = _declared(model)
-    unknown = [name for name in declared or () if name not in {v.name for v in model.unobserved_RVs}]
+    declared, recorded = getattr(model, "convergence_variables", None) or (), {v.name for v in model.unobserved_RVs}
+    unknown = [name for name in declared if name not in recorded]
     if unknown:
         raise InputError(f"model.convergence_variables names {unknown}, which the model does not record")
     many = one_of(method, get_args(Method), "method") == "many-chains"
@@ -351,11 +342,6 @@ def observed_data_names(model: "pm.Model") -> dict[str, str]:
         if len(sources) == 1:
             names[variable.name] = sources[0].name
     return names
-
-
-def _declared(model: "pm.Model") -> tuple[str, ...] | None:
-    names = getattr(model, "convergence_variables", None)
-    return None if names is None else tuple(names)
 
 
 def _checked_data(model: "pm.Model", data: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -516,7 +502,8 @@ class _Kept:
         self, model: "pm.Model", settings: ManyChainSettings, completed: Callable[["xr.Dataset", int], "xr.Dataset"]
     ):
         self.model, self.settings, self.completed = model, settings, completed
-        self.judged = _declared(model) or tuple(variable.name for variable in model.unobserved_RVs)
+        recorded = [variable.name for variable in model.unobserved_RVs]
+        self.judged = getattr(model, "convergence_variables", None) or recorded
 
     def complete(self, variables: dict[str, Any], place: int) -> dict[str, Any]:
         """Return the variables of some draws with what is drawn given them."""

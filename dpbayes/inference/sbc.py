@@ -123,8 +123,6 @@ def ranks_among(true: np.ndarray, draws: np.ndarray, *, n_ranks: int, rng: np.ra
 def prior_simulator(model: "pm.Model", variables: Sequence[str]) -> Simulator:
     """Make, once, a simulator of the model's own prior."""
     sources = observed_data_names(model)
-    if not sources:
-        raise InputError("no observed variable of the model keeps its values in pm.Data: nothing could be exchanged")
     values = prior_values(model, [*variables, *sources])
 
     def simulate(seed: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -74,10 +74,12 @@ def compare_runs(folders: Sequence[str | Path]) -> Document:
     """
     runs = read_runs(folders)
     tables = shared_tables(runs)
-    names = [name for name in runs[0].headline if all(is_number(run.headline.get(name)) for run in runs)]
-    headline = {name: [_number(run.headline[name]) for run in runs] for name in names}
+    tops = [run.facts["headline"] for run in runs]
+    names = [name for name in tops[0] if all(is_number(top.get(name)) for top in tops)]
+    headline = {name: [_number(top[name]) for top in tops] for name in names}
     if not tables and not headline:
-        has = "; ".join(f"{run.label}: {', '.join([*run.headline, *run.tables]) or 'nothing'}" for run in runs)
+        held = {run.label: [*run.facts["headline"], *run.facts["tables"]] for run in runs}
+        has = "; ".join(f"{label}: {', '.join(names) or 'nothing'}" for label, names in held.items())
         raise InputError(f"the runs share no quantity ({has}); compare runs of one system")
     differing = differing_settings([run.settings for run in runs])
     ladder, labels = _ladder(differing), [run.label for run in runs]
@@ -87,7 +89,8 @@ def compare_runs(folders: Sequence[str | Path]) -> Document:
     sections += [_table_section(runs, table, ladder) for table in tables]
     asked = _asked(tables)
     none = f"The runs share {len(tables)} tables, set side by side below; none of them holds an interval."
-    facts = {run.label: {"settings": run.settings, "headline": run.headline, "privacy": run.privacy} for run in runs}
+    parts = ("headline", "privacy")
+    facts = {run.label: {"settings": run.settings} | {part: run.facts[part] for part in parts} for run in runs}
     return Document(
         title=f"{len(runs)} runs compared",
         question=f"What changes{f' with {" and ".join(differing)}' if 0 < len(differing) <= 3 else ''}?",
@@ -262,7 +265,7 @@ def _privacy_blocks(runs: Sequence[RunFacts]) -> list[Block]:
     for key, name in _TERMS.items():
         stated: dict[str, list[str]] = {}
         for run in runs:
-            if (value := run.privacy.get(key)) is not None:
+            if (value := run.facts["privacy"].get(key)) is not None:
                 stated.setdefault(show(value), []).append(run.label)
         if "one-position" not in stated:
             # A cost that is the same under replace-one and add-remove agrees with both.
@@ -271,9 +274,9 @@ def _privacy_blocks(runs: Sequence[RunFacts]) -> list[Block]:
             lines = [_DIFFERENT[key], *(f"{name} {value}: {', '.join(labels)}" for value, labels in stated.items())]
             lines += [_ONE_POSITION] if "one-position" in stated else []
             blocks.append(Callout("warning", f"Different {key}", lines))
-    if any(run.privacy for run in runs):
+    if any(run.facts["privacy"] for run in runs):
         columns = ["guarantee", *(run.label for run in runs)]
-        rows = [[name, *(show(run.privacy.get(key)) for run in runs)] for key, name in _TERMS.items()]
+        rows = [[name, *(show(run.facts["privacy"].get(key)) for run in runs)] for key, name in _TERMS.items()]
         blocks.append(Table("privacy_terms", "What each run's epsilon is relative to", columns, rows))
     return blocks
 
@@ -286,21 +289,6 @@ class RunFacts:
     label: str
     settings: Mapping[str, Scalar]
     facts: Mapping[str, Any]
-
-    @property
-    def tables(self) -> Mapping[str, Sequence[Row]]:
-        """The page's tables: name to records."""
-        return self.facts["tables"]
-
-    @property
-    def headline(self) -> Mapping[str, Scalar]:
-        """The numbers at the top of the page."""
-        return self.facts["headline"]
-
-    @property
-    def privacy(self) -> Mapping[str, Scalar]:
-        """What the page's epsilons are relative to; empty where it does not say."""
-        return self.facts["privacy"] or {}
 
 
 def read_run(folder: str | Path) -> RunFacts:
@@ -320,7 +308,7 @@ def read_run(folder: str | Path) -> RunFacts:
     if not whole or any("heads" not in facts["about"].get(name, ()) for name in facts["tables"]):
         said = f"{folder}/facts.json holds no facts, or is of an earlier version"
         raise DamagedFileError(f"{said}; write it again with `dpbayes report {folder}`")
-    return RunFacts(folder, folder.name, settings, facts)
+    return RunFacts(folder, folder.name, settings, facts | {"privacy": facts["privacy"] or {}})
 
 
 def read_settings(folder: Path) -> dict[str, Scalar]:
@@ -414,12 +402,10 @@ class SharedTable:
 
 def shared_tables(runs: Sequence[RunFacts]) -> list[SharedTable]:
     """Return the tables that all runs have, in the first run's order, with the rows and columns that they share."""
-    found = []
-    for name in runs[0].tables:
-        tables = [run.tables.get(name, ()) for run in runs]
-        if all(tables):
-            found.append(_shared(name, tables, runs[0].facts["about"][name]["heads"]))
-    return [table for table in found if table is not None]
+    first = runs[0].facts
+    tables = {name: [run.facts["tables"].get(name) for run in runs] for name in first["tables"]}
+    shared = [_shared(name, rows, first["about"][name]["heads"]) for name, rows in tables.items() if all(rows)]
+    return [table for table in shared if table is not None]
 
 
 def shared_caption(runs: Sequence[RunFacts], name: str) -> str:

@@ -96,7 +96,10 @@ def calibrate(
     ['facts.json', 'ranks.nc', 'report.html', 'simulations', 'spec.toml']
     """
     found = calibration_of(loaded, n_records=n_records)
-    folder = _folder(loaded, out)
+    folder = Path("runs") / f"{loaded.name}-sbc" if out is None else Path(out)
+    make_folder(folder)
+    if any(folder.iterdir()) and not (folder / "simulations" / "study.json").is_file():
+        raise ExistingRunError(f"{folder} holds something else; choose another --out")
     settings = settings or replace(SBC_SETTINGS, **found.sampling)
     release = finished_release(loaded)
     decided = [loaded.resolved, str(n_records), *([] if release is None else [release.digest])]
@@ -123,15 +126,6 @@ def calibrate(
     write_report(calibration_document(study, verdict, title=title, design=found.design, settings=settings), folder)
     echo(verdict.summary)
     return RunResult(folder, verdict.passed, verdict.summary)
-
-
-def _folder(loaded: LoadedSpec, out: Path | None) -> Path:
-    """Return the study's folder; one of something else is refused before anything compiles."""
-    folder = Path("runs") / f"{loaded.name}-sbc" if out is None else Path(out)
-    make_folder(folder)
-    if any(folder.iterdir()) and not (folder / "simulations" / "study.json").is_file():
-        raise ExistingRunError(f"{folder} holds something else; choose another --out")
-    return folder
 
 
 @dataclass(frozen=True)
