@@ -30,10 +30,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Source:
-    """Where the records are, as the spec names it, and what is publicly known of their columns."""
+    """What is publicly known of the columns of records."""
 
-    file: str
-    public: str
     columns: Sequence[str]
     codebook: dict[str, Entry]
 
@@ -73,6 +71,8 @@ def init(
 
     Example: `dpbayes init latent-class --data records.csv --codebook codebook.csv`
     """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     name = system.replace("_", "-")
     if name not in _SPECS:
         raise InputError(f"system {system!r} is not known; it is one of {', '.join(_SPECS)}")
@@ -82,8 +82,14 @@ def init(
     entries = {} if codebook is None else read_codebook(codebook)
     columns = [] if data is None else read_header(data, entries)
     file, other = ("" if p is None else Path(os.path.relpath(p, target.parent)).as_posix() for p in (data, public))
-    source = Source(file, other, columns, entries)
-    target.write_text(_written(name, source), encoding="utf-8")
+    source = Source(columns, entries)
+    layout: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    environment = Environment(
+        loader=PackageLoader("dpbayes.cli"), undefined=StrictUndefined, autoescape=False, **layout
+    )
+    environment.filters |= {"toml": _toml, "key": _key}
+    template = environment.get_template(f"{name}.toml.j2")
+    target.write_text(template.render(file=file, public=other, **_SPECS[name](source)), encoding="utf-8")
     fill = "" if source.codebook else ", fill in the levels (or give a --codebook)"
     typer.echo(f"spec: {target}\nnext: read it{fill}, then `dpbayes check {target}` and `dpbayes run {target}`")
 
@@ -215,15 +221,3 @@ def _ide(source: Source) -> dict[str, Any]:
 _SPECS: dict[str, Callable[[Source], dict[str, Any]]] = {
     "bloom": lambda source: {}, "ide": _ide, "latent-class": _latent_class, "mvg": _mvg, "verifier": _verifier,
 }  # fmt: skip
-
-
-def _written(system: str, source: Source) -> str:
-    """Return the text of a spec."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    loader = PackageLoader("dpbayes.cli")
-    layout: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
-    environment = Environment(loader=loader, undefined=StrictUndefined, autoescape=False, **layout)
-    environment.filters |= {"toml": _toml, "key": _key}
-    filling = _SPECS[system](source)
-    return environment.get_template(f"{system}.toml.j2").render(file=source.file, public=source.public, **filling)

@@ -14,7 +14,7 @@ from dpbayes.cli.tables import show_table
 from dpbayes.errors import InputError
 
 if TYPE_CHECKING:
-    from dpbayes.privacy.ledger import Ledger, Reservation
+    from dpbayes.privacy.ledger import Reservation
 
 app = typer.Typer(
     name="ledger",
@@ -59,7 +59,18 @@ def show(path: LedgerFile, head: Head = None) -> None:
     from dpbayes.privacy.ledger import open_ledger
 
     opened = open_ledger(path, expected_head=head)
-    _show_budget(opened)
+    terms, spent, left = opened.terms, opened.spent(), opened.remaining()
+    rows = [
+        ("total", repr(terms.epsilon), repr(terms.delta)),
+        ("spent, plain addition", f"{spent.basic_epsilon:.6g}", f"{spent.basic_delta:.6g}"),
+        ("spent, tight", f"{spent.tight_epsilon:.6g}", f"{terms.delta:.6g}"),
+        ("remaining", f"{left.epsilon:.6g}", f"{left.delta:.6g}"),
+        ("entries", str(spent.releases), ""),
+        ("unconfirmed", str(spent.unconfirmed), ""),
+    ]
+    decides = {"basic": "plain addition", "tight": "tight composition"}[terms.composition]
+    title = f"{terms.dataset}: {terms.adjacency}, {decides} decides, opened {_when(terms.created)} UTC"
+    show_table(("", "epsilon", "delta"), rows, title=title)
     if entries := opened.entries():
         _show_releases(entries)
     if waiting := opened.unconfirmed():
@@ -103,22 +114,6 @@ def export(
     except OSError as error:
         remedy = "choose another name" if isinstance(error, FileExistsError) else "check its folder"
         raise InputError(f"{out} cannot be written: {error.strerror}; {remedy}") from error
-
-
-def _show_budget(ledger: "Ledger") -> None:
-    """Print a ledger's total, what is spent and what is left."""
-    terms, spent, left = ledger.terms, ledger.spent(), ledger.remaining()
-    decides = {"basic": "plain addition", "tight": "tight composition"}[terms.composition]
-    rows = [
-        ("total", repr(terms.epsilon), repr(terms.delta)),
-        ("spent, plain addition", f"{spent.basic_epsilon:.6g}", f"{spent.basic_delta:.6g}"),
-        ("spent, tight", f"{spent.tight_epsilon:.6g}", f"{terms.delta:.6g}"),
-        ("remaining", f"{left.epsilon:.6g}", f"{left.delta:.6g}"),
-        ("entries", str(spent.releases), ""),
-        ("unconfirmed", str(spent.unconfirmed), ""),
-    ]
-    title = f"{terms.dataset}: {terms.adjacency}, {decides} decides, opened {_when(terms.created)} UTC"
-    show_table(("", "epsilon", "delta"), rows, title=title)
 
 
 def _show_releases(entries: Sequence["Reservation"]) -> None:

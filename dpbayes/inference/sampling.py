@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -100,6 +100,11 @@ def _nuts(
     """Run nutpie; return posterior, statistics and attributes as a trace has them."""
     import nutpie
 
+    def tell(chains: list[Any]) -> None:
+        """Report the share of all chains' draws."""
+        total = max(sum(chain.total_draws for chain in chains), 1)
+        cast("Progress", progress)("sampling", sum(chain.finished_draws for chain in chains) / total)
+
     started = time.perf_counter()
     with warnings.catch_warnings():
         # A short or interrupted run may have fewer draws than chains; ArviZ takes that for swapped dimensions.
@@ -111,7 +116,7 @@ def _nuts(
                 maxdepth=options.pop("max_treedepth"),
                 seed=random_seed,
                 progress_bar=progressbar and progress is None,
-                progress_callback=None if progress is None else _told_to(progress),
+                progress_callback=None if progress is None else tell,
                 save_warmup=False,
                 blocking=False,
                 **options,
@@ -156,16 +161,6 @@ def _plain(dataset: "xr.Dataset") -> "xr.Dataset":
     dataset.attrs.clear()
     texts = {name: labels.astype(str) for name, labels in dataset.coords.items() if labels.dtype == object}
     return dataset.assign_coords(texts)
-
-
-def _told_to(progress: Progress) -> Callable[[list[Any]], None]:
-    """Return a callback of nutpie that reports the share of all chains' draws."""
-
-    def tell(chains: list[Any]) -> None:
-        total = sum(chain.total_draws for chain in chains)
-        progress("sampling", sum(chain.finished_draws for chain in chains) / max(total, 1))
-
-    return tell
 
 
 _COMPILING = threading.RLock()

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic_core import to_jsonable_python
+
 from dpbayes._arguments import one_of
 from dpbayes._files import write_text
 from dpbayes.errors import InputError
@@ -92,12 +94,6 @@ def show_probability(value: float, digits: int = 3) -> str:
     return f"< {step:.{digits}f}" if value < step / 2 else f"{value:.{digits}f}"
 
 
-def _column(given: Column | str | Sequence[str]) -> Column:
-    if isinstance(given, Column):
-        return given
-    return Column(given) if isinstance(given, str) else Column(*given)
-
-
 @dataclass(frozen=True)
 class Table:
     """A table of raw values under a name that no other has; the page rounds them, ``facts.json`` does not."""
@@ -109,7 +105,9 @@ class Table:
     folded: bool = False  # a line on the page, until it is opened
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", [_column(one) for one in self.columns])
+        parts = [(one,) if isinstance(one, str) else one for one in self.columns]
+        columns = [one if isinstance(one, Column) else Column(*one) for one in parts]
+        object.__setattr__(self, "columns", columns)
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise InputError(f"table {self.name!r} has {len(self.columns)} columns and a row of {len(row)} values")
@@ -375,13 +373,5 @@ def is_number(value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Return a value made of JSON's own types; a NaN becomes null."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    """Return a value made of JSON's own types; a number that is not finite becomes null."""
+    return to_jsonable_python(value, inf_nan_mode="null", fallback=lambda item: item.tolist())

@@ -106,29 +106,25 @@ def convergence_section(
     trace: xr.DataTree, verdict: Verdict, *, judged: str, named: Mapping[str, Sequence[str]] | None = None
 ) -> Section:
     """Build the section on convergence: what was judged, the checks, and plots of the worst quantities."""
-    from dpbayes.inference.convergence import quantity_words
+    from dpbayes.inference.convergence import members_of, mixing, quantity_draws, quantity_words
+    from dpbayes.report.plots import rank_plot
 
     words = quantity_words(trace["posterior"].to_dataset(), verdict.variables, named or {})
     columns = [Column("check"), Column("at"), Column("value", ",.4g"), Column("wanted"), Column("passed")]
     rows = [(f.title, words.get(f.quantity, f.quantity), f.value, f.threshold_text, f.passed) for f in verdict.findings]
     checks = Table("convergence", "Convergence checks, each at its worst quantity", columns, rows)
-    return Section("Did the sampler converge?", [Paragraph(judged), checks, _worst(trace, verdict, words)])
-
-
-def _worst(trace: xr.DataTree, verdict: Verdict, words: Mapping[str, str]) -> Paragraph | Figure:
-    """Return rank plots of the worst quantities."""
-    from dpbayes.inference.convergence import members_of, mixing, quantity_draws
-    from dpbayes.report.plots import rank_plot
-
-    if not verdict.worst:
-        return Paragraph("Too few chains or draws to compare, or none that moved: no rank plots.")
+    title, shown = "Did the sampler converge?", verdict.worst[:_PANELS]
+    if not shown:
+        none = Paragraph("Too few chains or draws to compare, or none that moved: no rank plots.")
+        return Section(title, [Paragraph(judged), checks, none])
     quantities, draws = quantity_draws(trace)
-    chosen = draws[[quantities.index(quantity) for quantity in verdict.worst[:_PANELS]]]
+    chosen = draws[[quantities.index(quantity) for quantity in shown]]
     members = members_of(trace["sample_stats"].to_dataset())
     sizes, line = mixing(chosen, members=members).ess_bulk, f"{members} chains" if members > 1 else "a chain"
-    return Figure(
-        rank_plot([words[str(quantity)] for quantity in verdict.worst[:_PANELS]], chosen, sizes),
+    ranks = Figure(
+        rank_plot([words[str(quantity)] for quantity in shown], chosen, sizes),
         f"Rank plots of the quantities with the fewest effective draws. Each line is {line}; lines of the same "
         "distribution stay inside the grey band.",
         f"Rank ECDF difference plots of the worst-mixing quantities, a line for {line}, with a 95 % band.",
     )
+    return Section(title, [Paragraph(judged), checks, ranks])

@@ -83,10 +83,18 @@ def released_section(release: Release) -> Section:
         return _published_section(release, release.publication)
     public = isinstance(release.n, int)
     size = f"{release.n:,} records, a public number" if public else "records, their number released with noise"
-    text = (
-        f"{release.n_counts} counts in {len(release.tables)} tables of {size}, under {release.adjacency} adjacency. "
-        f"{_total_words(release)}"
-    )
+    if release.epsilon is not None:
+        cost = f"By sequential composition the epsilons add to {release.epsilon:g}."
+    else:
+        assert release.rho is not None
+        bounds = {delta: math.ceil(1e3 * zcdp_epsilon(release.rho, delta)) / 1e3 for delta in _DELTAS}
+        points = " and ".join(f"{epsilon:g} at delta {delta:g}" for delta, epsilon in bounds.items())
+        cost = (
+            f"The costs in zero-concentrated differential privacy add to rho = {release.rho:.4g}: epsilon is a curve "
+            f"against delta, at most {points}."
+        )
+    tables = f"{release.n_counts} counts in {len(release.tables)} tables of {size}"
+    text = f"{tables}, under {release.adjacency} adjacency. {cost}"
     table = Table("released", "What left the custodian", released_columns(release), released_rows(release))
     return Section("What was released", [Paragraph(text), *simulation_warning(release.sampler), table])
 
@@ -118,19 +126,6 @@ def _published_section(release: Release, publication: Publication) -> Section:
         of += [Column("99 % from", ".3f", "lower"), Column("to", ".3f", "upper"), Column("z", ".1f")]
         blocks.append(Table("stated_noise", "Standard deviation of the noise where tables overlap", of, seen))
     return Section("What was published", blocks)
-
-
-def _total_words(release: Release) -> str:
-    """Say what all parts cost together."""
-    if release.epsilon is not None:
-        return f"By sequential composition the epsilons add to {release.epsilon:g}."
-    assert release.rho is not None
-    bounds = {delta: math.ceil(1e3 * zcdp_epsilon(release.rho, delta)) / 1e3 for delta in _DELTAS}
-    points = " and ".join(f"{epsilon:g} at delta {delta:g}" for delta, epsilon in bounds.items())
-    return (
-        f"The costs in zero-concentrated differential privacy add to rho = {release.rho:.4g}: epsilon is a curve "
-        f"against delta, at most {points}."
-    )
 
 
 def simulation_warning(sampler: str) -> list[Callout]:

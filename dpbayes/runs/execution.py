@@ -406,8 +406,14 @@ def plan_lines(loaded: LoadedSpec, at: Callable[[str], None] = lambda stage: Non
         return ["release: nothing is released"]
     known = spec.confidential_file is None
     lines = [f"release: {described(loaded, design)}", *_table_lines(design, known=known)]
-    if getattr(given, "publication", None) is not None:
-        lines += _stated(cast("Release", given))
+    stated = getattr(given, "publication", None)
+    if stated is not None:
+        from dpbayes.privacy.overlap import check_stated_noise
+
+        said = f"{stated.publisher}, {stated.date}, {stated.source}; stated mechanism: {stated.mechanism}"
+        lines.append(f"published: {said}")
+        lines.append("privacy: post-processing of a published release; this run costs nothing and charges no ledger")
+        lines += [f"stated noise: {line}" for line in check_stated_noise(cast("Release", given)).lines]
     elif given is not None:
         lines.append("privacy: the release was paid for when it was made; this run costs nothing")
     elif ledger is not None:
@@ -415,19 +421,6 @@ def plan_lines(loaded: LoadedSpec, at: Callable[[str], None] = lambda stage: Non
         lines.append(f"ledger: {spec.privacy.ledger} has epsilon {left.epsilon:g} and delta {left.delta:g} left")
     at(TRYING)
     return lines + _model_lines(loaded, design)
-
-
-def _stated(release: Release) -> list[str]:
-    """Say what was understood of a published release, and whether its tables agree with the noise that is stated."""
-    from dpbayes.privacy.overlap import check_stated_noise
-
-    stated = release.publication
-    assert stated is not None
-    return [
-        f"published: {stated.publisher}, {stated.date}, {stated.source}; stated mechanism: {stated.mechanism}",
-        "privacy: post-processing of a published release; this run costs nothing and charges no ledger",
-        *(f"stated noise: {line}" for line in check_stated_noise(release).lines),
-    ]
 
 
 def _table_lines(design: Any, *, known: bool) -> list[str]:
