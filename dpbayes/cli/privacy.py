@@ -60,44 +60,31 @@ Scale = Annotated[float | None, typer.Option("--scale", help="Scale of the noise
 Stddev = Annotated[float | None, typer.Option("--stddev", help="Standard deviation of the noise.")]
 
 
-# Command: its noise law, the options of its parameter and sensitivity, and its help text.
-_COMMANDS: dict[str, tuple[str, Any, Any, str]] = {
-    "gaussian": (
-        "gaussian",
-        Stddev,
-        RealMove,
-        """Gaussian noise on numbers with an L2 sensitivity.
+# Command: its noise law, and the options of its parameter and its sensitivity.
+_COMMANDS: dict[str, tuple[str, Any, Any]] = {
+    "gaussian": ("gaussian", Stddev, RealMove),
+    "laplace": ("laplace", Scale, RealMove),
+    "geometric": ("two-sided-geometric", Scale, WholeMove),
+    "discrete-gaussian": ("discrete-gaussian", Stddev, WholeMove),
+}
+_HELP = {
+    "gaussian": """Gaussian noise on numbers with an L2 sensitivity.
 
-        Example: `dpbayes privacy gaussian --epsilon 1 --delta 1e-5` prints 3.73064, the least standard deviation.""",
-    ),
-    "laplace": (
-        "laplace",
-        Scale,
-        RealMove,
-        """Laplace noise on one number; density exp(-|x| / scale) / (2 scale).
+    Example: `dpbayes privacy gaussian --epsilon 1 --delta 1e-5` prints 3.73064, the least standard deviation.""",
+    "laplace": """Laplace noise on one number; density exp(-|x| / scale) / (2 scale).
 
-        Example: `dpbayes privacy laplace --scale 20 --compositions 100 --delta 1e-8`""",
-    ),
-    "geometric": (
-        "two-sided-geometric",
-        Scale,
-        WholeMove,
-        """Two-sided geometric (discrete Laplace) noise on one integer; pmf tanh(1 / (2 scale)) exp(-|x| / scale).
+    Example: `dpbayes privacy laplace --scale 20 --compositions 100 --delta 1e-8`""",
+    "geometric": """Two-sided geometric (discrete Laplace) noise on one integer; pmf
+    tanh(1 / (2 scale)) exp(-|x| / scale).
 
-        Example: `dpbayes privacy geometric --scale 20 --sensitivity 2 --compositions 10`""",
-    ),
-    "discrete-gaussian": (
-        "discrete-gaussian",
-        Stddev,
-        WholeMove,
-        """Discrete Gaussian noise on one integer; pmf proportional to exp(-x^2 / (2 stddev^2)).
+    Example: `dpbayes privacy geometric --scale 20 --sensitivity 2 --compositions 10`""",
+    "discrete-gaussian": """Discrete Gaussian noise on one integer; pmf proportional to exp(-x^2 / (2 stddev^2)).
 
-        Example: `dpbayes privacy discrete-gaussian --stddev 10 --compositions 1000 --delta 1e-6`""",
-    ),
+    Example: `dpbayes privacy discrete-gaussian --stddev 10 --compositions 1000 --delta 1e-6`""",
 }
 
 
-def _register(command: str, name: str, parameter: Any, move: Any, text: str) -> None:
+def _register(command: str, name: str, parameter: Any, move: Any) -> None:
     """Register the command of a noise law, with the options that all laws share."""
 
     def run(
@@ -112,11 +99,14 @@ def _register(command: str, name: str, parameter: Any, move: Any, text: str) -> 
         from dpbayes.privacy.laws import law_named
 
         law = law_named(name)
-        title, shared = law.words[0].upper() + law.words[1:], (compositions, epsilon, delta, adjacency, plot)
-        query = Query(title, law.parameter, value, sensitivity, *shared, pure=law.is_pure)
-        answer(query, lambda noise: law.of(noise).loss(sensitivity=sensitivity).compose(compositions))
 
-    app.command(command, help=text)(run)
+        def loss(noise: float) -> Any:
+            return law.of(noise).loss(sensitivity=sensitivity).compose(compositions)
+
+        title, shared = law.words[0].upper() + law.words[1:], (compositions, epsilon, delta, adjacency, plot)
+        answer(Query(loss, title, law.parameter, value, sensitivity, *shared, pure=law.is_pure))
+
+    app.command(command, help=_HELP[command])(run)
 
 
 for _command, _options in _COMMANDS.items():
@@ -146,8 +136,8 @@ def randomized_response(
         return 1 / (1 + (categories - 1) * math.exp(-1 / noise))
 
     name = f"Randomized response, {categories} categories"
-    query = Query(name, "truth probability", truth_probability, None, compositions, epsilon, delta, "replace-one", plot)
-    answer(query, loss, parameter_of=probability_of)
+    shared = (compositions, epsilon, delta, "replace-one", plot)
+    answer(Query(loss, name, "truth probability", truth_probability, None, *shared, parameter_of=probability_of))
 
 
 def check_figure(path: Path | None) -> None:
@@ -162,8 +152,9 @@ def check_figure(path: Path | None) -> None:
 
 @dataclass(frozen=True)
 class Query:
-    """What was asked on the command line about one mechanism."""
+    """What was asked on the command line about one mechanism, and its composed loss for a value of its parameter."""
 
+    loss: Callable[[float], "PrivacyLoss"]
     law: str
     parameter: str
     value: float | None
@@ -174,6 +165,7 @@ class Query:
     adjacency: str
     plot: Path | None
     pure: bool = False
+    parameter_of: Callable[[float], float] = lambda noise: noise  # of an amount of noise, with which epsilon falls
 
     def __post_init__(self) -> None:
         option = "--" + self.parameter.replace(" ", "-")
@@ -207,27 +199,21 @@ class Query:
         return ", ".join([*parts, f"{self.compositions:,} composition{'s' if self.compositions > 1 else ''}"])
 
 
-def answer(
-    query: Query,
-    build: Callable[[float], "PrivacyLoss"],
-    *,
-    parameter_of: Callable[[float], float] = lambda noise: noise,
-) -> None:
-    """Print the table of `query`, and write its plot; `build` gives the composed loss of a parameter's value."""
-    # `parameter_of` maps an amount of noise, with which epsilon falls, to that parameter.
+def answer(query: Query) -> None:
+    """Print the table of `query`, and write its plot."""
     deltas = query.deltas or list(_DELTAS)
     if query.value is not None:
-        loss, rows = build(query.value), []
+        loss, rows = query.loss(query.value), []
         for delta in deltas:
             least, most = _bounds(query, loss, delta)
             rows.append((f"{delta:g}", _round(most, ROUND_CEILING), _round(least, ROUND_FLOOR)))
         show_table(("delta", "epsilon", "not below"), rows, title=query.title)
         curves = {query.title: loss}
     else:
-        shown = {delta: _least(query, build, parameter_of, delta) for delta in deltas}
+        shown = {delta: _least(query, delta) for delta in deltas}
         title = f"{query.title}: least noise for epsilon {query.epsilon:g}"
         show_table(("delta", query.parameter), [(f"{delta:g}", value) for delta, value in shown.items()], title=title)
-        curves = {f"{query.parameter} {value}, for delta {d:g}": build(float(value)) for d, value in shown.items()}
+        curves = {f"{query.parameter} {value}, for delta {d:g}": query.loss(float(value)) for d, value in shown.items()}
     typer.echo(f"adjacency {query.adjacency}: {_MEANING[query.adjacency]}")
     if query.plot is not None:
         _draw(query, curves, query.plot)
@@ -243,28 +229,26 @@ def _bounds(query: Query, loss: "PrivacyLoss", delta: float) -> tuple[float | Fr
     return found.lower, found.upper
 
 
-def _least(
-    query: Query, build: Callable[[float], "PrivacyLoss"], parameter_of: Callable[[float], float], delta: float
-) -> str:
+def _least(query: Query, delta: float) -> str:
     """Return the parameter of the least noise for the query's epsilon at `delta`, rounded to the safe side."""
     assert query.epsilon is not None
     exact = query.pure_value(query.epsilon) if query.pure else math.inf
     value: float | Fraction = exact
     if not query.pure or delta > 0:
-        found = parameter_of(_least_noise(lambda noise: build(parameter_of(noise)), query.epsilon, delta))
+        found = query.parameter_of(_least_noise(query, query.epsilon, delta))
         value = min(found, exact)  # what is enough at delta 0 is enough at any
-    increasing = parameter_of(2.0) > parameter_of(1.0)
+    increasing = query.parameter_of(2.0) > query.parameter_of(1.0)
     return _round(value, ROUND_CEILING if increasing else ROUND_FLOOR)
 
 
-def _least_noise(build: Callable[[float], "PrivacyLoss"], epsilon: float, delta: float) -> float:
+def _least_noise(query: Query, epsilon: float, delta: float) -> float:
     """Return the least noise with epsilon(delta) at most `epsilon`, to eight digits, from the safe side."""
     from dpbayes.privacy.rounding import least_where_kept
 
     # Epsilon is close to a power of the noise: few steps on their logarithms are enough.
     @cache
     def excess(log_noise: float) -> float:
-        upper = build(math.exp(log_noise)).epsilon_bounds(delta).upper
+        upper = query.loss(query.parameter_of(math.exp(log_noise))).epsilon_bounds(delta).upper
         return math.log(min(max(upper / epsilon, 1e-9), 1e9))
 
     high, at_high = 0.0, excess(0.0)

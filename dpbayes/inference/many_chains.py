@@ -474,19 +474,15 @@ class Batch:
 
     def draw(self, moves: int, keep: npt.NDArray[np.intp]) -> dict[str, Floats]:
         """Move without adapting; return the kept states, dims (kept, chain, ...)."""
-        kept: dict[str, list[Any]] = {name: [] for name in _KEPT}
-        wanted = set(keep.tolist())
+        kept, wanted = [], set(keep.tolist())
         for place in range(moves):
             steps = self._steps()
             accept, diverging = self.move(steps)
             self.tick()
             if place in wanted:
-                now = (self.points, self.prior + self.likelihood, self.likelihood, diverging, accept)
-                for name, value in zip(kept, now, strict=False):
-                    kept[name].append(value.copy())
-                kept["steps"].append(np.full(len(accept), steps))
-                kept["step"].append(np.full(len(accept), self.step))
-        return {name: np.stack(values) for name, values in kept.items()}
+                now = self.points, self.prior + self.likelihood, self.likelihood, diverging, accept
+                kept.append((*now, np.full(len(accept), steps), np.full(len(accept), self.step)))
+        return {name: np.stack(values) for name, values in zip(_KEPT, zip(*kept, strict=True), strict=True)}
 
     def move(self, steps: int, *, adapt_time: bool = False) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """Draw one trajectory per chain; return acceptance probabilities and which diverged."""

@@ -89,13 +89,7 @@ class NutsSettings:
 
 
 def _nuts(
-    model: "pm.Model",
-    program: Any,
-    settings: NutsSettings,
-    *,
-    random_seed: int,
-    progressbar: bool,
-    progress: Progress | None,
+    model: "pm.Model", program: Any, settings: NutsSettings, seed: int, progressbar: bool, progress: Progress | None
 ) -> tuple["xr.Dataset", "xr.Dataset", dict[str, Any]]:
     """Run nutpie; return posterior, statistics and attributes as a trace has them."""
     import nutpie
@@ -114,7 +108,7 @@ def _nuts(
             sampler = nutpie.sample(
                 program,
                 maxdepth=options.pop("max_treedepth"),
-                seed=random_seed,
+                seed=seed,
                 progress_bar=progressbar and progress is None,
                 progress_callback=None if progress is None else tell,
                 save_warmup=False,
@@ -256,9 +250,7 @@ class CompiledModel:
             settings = settings if cores is None else replace(settings, cores=cores)
             with data_set(self.model, values):
                 program = self.program.for_nutpie()
-            posterior, sample_stats, attributes = _nuts(
-                self.model, program, settings, random_seed=seed, progressbar=progressbar, progress=progress
-            )
+            posterior, sample_stats, attributes = _nuts(self.model, program, settings, seed, progressbar, progress)
             posterior = completed(posterior)
         declared = getattr(self.model, "convergence_variables", None)
         if declared is not None:
@@ -490,39 +482,6 @@ def settings_of(method: Method, settings: Mapping[str, Any]) -> NutsSettings | M
 _SAMPLE = ("chain", "draw")
 
 
-class _Kept:
-    """What is kept of the draws of many chains, and the judgement on them."""
-
-    def __init__(
-        self, model: "pm.Model", settings: ManyChainSettings, completed: Callable[["xr.Dataset", int], "xr.Dataset"]
-    ):
-        self.model, self.settings, self.completed = model, settings, completed
-        recorded = [variable.name for variable in model.unobserved_RVs]
-        self.judged = getattr(model, "convergence_variables", None) or recorded
-
-    def complete(self, variables: dict[str, Any], place: int) -> dict[str, Any]:
-        """Return the variables of some draws with what is drawn given them."""
-        found = self.completed(_dataset(self.model, variables, _SAMPLE), place)
-        found = found.transpose(*_SAMPLE, ...)
-        # Dimensions and coordinates, without draws.
-        self.form = found.isel(chain=slice(0), draw=slice(0)).copy(deep=True)
-        return {str(name): values.to_numpy() for name, values in found.items()}
-
-    def judge(self, variables: dict[str, Any], stats: dict[str, Any]) -> tuple["xr.Dataset", list[Finding]]:
-        """Return the posterior, and what is short of it."""
-        shape = stats["lp"].shape
-        members = shape[1] // self.settings.draws
-        arrays = {name: (self.form[name].dims, values, self.form[name].attrs) for name, values in variables.items()}
-        posterior = _numbered(self.form.drop_vars([*_SAMPLE, *arrays]).assign(arrays))
-        values = [posterior[name].to_numpy().reshape(*shape, -1) for name in self.judged]
-        draws = np.concatenate([np.moveaxis(one, -1, 0) for one in values])
-        places = [Quantity(str(place)) for place in range(len(draws))]
-        findings, _ = mixing_findings_of(draws, places, rhat_max=1.01, ess_min=400.0, members=members)
-        diverging = Finding.of("divergences", "transitions", stats["diverging"].mean(), DIVERGENT_SHARE, "")
-        findings = [*findings, drift_finding(stats["likelihood"], members), diverging]
-        return posterior, [finding for finding in findings if not finding.passed]
-
-
 def _numbered(found: "xr.Dataset") -> "xr.Dataset":
     return found.assign_coords({name: range(found.sizes[name]) for name in _SAMPLE})
 
@@ -538,16 +497,34 @@ def _many(
     """Run many chains; return the completed posterior, statistics and attributes as a trace has them."""
     import xarray as xr
 
-    kept = _Kept(compiled.model, settings, completed)
-    posterior, stats, said = draw_many(
-        compiled.program,
-        settings,
-        random_seed=seed,
-        cores=cores or len(os.sched_getaffinity(0)),
-        complete=kept.complete,
-        judge=kept.judge,
-        progress=progress,
-    )
+    model, form = compiled.model, xr.Dataset()
+    judged = getattr(model, "convergence_variables", None) or [variable.name for variable in model.unobserved_RVs]
+
+    def complete(variables: dict[str, Any], place: int) -> dict[str, Any]:
+        """Return the variables of some draws with what is drawn given them."""
+        nonlocal form
+        found = completed(_dataset(model, variables, _SAMPLE), place).transpose(*_SAMPLE, ...)
+        form = found.isel(chain=slice(0), draw=slice(0)).copy(deep=True)  # dimensions and coordinates, without draws
+        return {str(name): values.to_numpy() for name, values in found.items()}
+
+    def judge(variables: dict[str, Any], stats: dict[str, Any]) -> tuple["xr.Dataset", list[Finding]]:
+        """Return the posterior, and what is short of it."""
+        members = stats["lp"].shape[1] // settings.draws
+        arrays = {name: (form[name].dims, values, form[name].attrs) for name, values in variables.items()}
+        posterior = _numbered(form.drop_vars([*_SAMPLE, *arrays]).assign(arrays))
+        values = [posterior[name].to_numpy().reshape(*stats["lp"].shape, -1) for name in judged]
+        draws = np.concatenate([np.moveaxis(one, -1, 0) for one in values])
+        places = [Quantity(str(place)) for place in range(len(draws))]
+        findings, _ = mixing_findings_of(draws, places, rhat_max=1.01, ess_min=400.0, members=members)
+        findings += [
+            drift_finding(stats["likelihood"], members),
+            Finding.of("divergences", "transitions", stats["diverging"].mean(), DIVERGENT_SHARE, ""),
+        ]
+        return posterior, [finding for finding in findings if not finding.passed]
+
+    cores = cores or len(os.sched_getaffinity(0))
+    how: dict[str, Any] = {"random_seed": seed, "cores": cores, "progress": progress}
+    posterior, stats, said = draw_many(compiled.program, settings, complete=complete, judge=judge, **how)
     member = np.tile(posterior["draw"].to_numpy() // settings.draws, (settings.batches, 1))
     names = {"lp": "lp", "log_likelihood": "likelihood", "diverging": "diverging", "acceptance_rate": "accept",
              "n_steps": "steps", "step_size": "step"}  # fmt: skip
