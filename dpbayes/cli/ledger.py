@@ -72,7 +72,12 @@ def show(path: LedgerFile, head: Head = None) -> None:
     title = f"{terms.dataset}: {terms.adjacency}, {decides} decides, opened {_when(terms.created)} UTC"
     show_table(("", "epsilon", "delta"), rows, title=title)
     if entries := opened.entries():
-        _show_releases(entries)
+        # One row per release: the entries that were confirmed together for one purpose, and their sum.
+        releases = itertools.groupby(entries, key=lambda entry: (entry.digest, entry.mechanism, entry.purpose))
+        with_delta = any(entry.cost.plain[1] for entry in entries)
+        columns = ["entries", "UTC", "queries", "epsilon", *(["delta"] if with_delta else []), "purpose, noise"]
+        typer.echo("")
+        show_table(columns, [_cells(list(group), with_delta=with_delta) for _, group in releases])
     if waiting := opened.unconfirmed():
         numbers = ", ".join(str(release.entry) for release in waiting)
         typer.echo(f"Reserved and never confirmed, counted as spent: entries {numbers}.")
@@ -114,15 +119,6 @@ def export(
     except OSError as error:
         remedy = "choose another name" if isinstance(error, FileExistsError) else "check its folder"
         raise InputError(f"{out} cannot be written: {error.strerror}; {remedy}") from error
-
-
-def _show_releases(entries: Sequence["Reservation"]) -> None:
-    """Print one row per release: the entries that were confirmed together for one purpose, and their sum."""
-    releases = itertools.groupby(entries, key=lambda entry: (entry.digest, entry.mechanism, entry.purpose))
-    with_delta = any(entry.cost.plain[1] for entry in entries)
-    head = ["entries", "UTC", "queries", "epsilon", *(["delta"] if with_delta else []), "purpose, noise"]
-    typer.echo("")
-    show_table(head, [_cells(list(group), with_delta=with_delta) for _, group in releases])
 
 
 def _cells(group: Sequence["Reservation"], *, with_delta: bool) -> list[str]:

@@ -13,7 +13,7 @@ import time
 import uuid
 import zipfile
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -242,8 +242,15 @@ def simulate_and_rank(
     task = _Task(build_model, simulate, variables, n_ranks, settings, seed, rhat_max, path)
     records = _open(task, label)
     todo = [index for index in range(n_simulations) if index not in records]
+    if n_jobs == 1:
+        found = (_simulate_one(task, index, None) for index in todo)
+    else:
+        from joblib import Parallel, delayed
+
+        parallel = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
+        found = parallel(delayed(_simulate_one)(task, index, 1) for index in todo)
     with progress_shown(None, progressbar) as said:
-        for done, (index, record) in enumerate(_run(task, todo, n_jobs), start=1):
+        for done, (index, record) in enumerate(found, start=1):
             records[index] = record
             said(f"calibration, {done} of {len(todo)} simulations", done / len(todo))
     return _assemble(model, task, [records[index] for index in range(n_simulations)])
@@ -274,24 +281,14 @@ def _open(task: _Task, label: str) -> dict[int, dict[str, Any]]:
         write_text(path, text)
     elif path.read_text() != text:
         raise ExistingRunError(f"{path} records another study; choose another folder, or its settings")
-    return {int(found.stem.split("_")[1]): _read(found) for found in task.folder.glob("simulation_*.npz")}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            return dict(stored)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DamagedFileError(f"{path} does not read ({error}); delete it and run the study again") from error
-
-
-def _run(task: _Task, todo: list[int], n_jobs: int | None) -> Iterable[tuple[int, dict[str, Any]]]:
-    if n_jobs == 1:
-        return (_simulate_one(task, index, None) for index in todo)
-    from joblib import Parallel, delayed
-
-    parallel = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
-    return parallel(delayed(_simulate_one)(task, index, 1) for index in todo)
+    records = {}
+    for found in task.folder.glob("simulation_*.npz"):
+        try:
+            with np.load(found, allow_pickle=False) as stored:
+                records[int(found.stem.split("_")[1])] = dict(stored)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise DamagedFileError(f"{found} does not read ({error}); delete it and run the study again") from error
+    return records
 
 
 def _assemble(model: "pm.Model", task: _Task, records: list[dict[str, Any]]) -> "xr.DataTree":
