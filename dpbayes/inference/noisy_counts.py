@@ -40,7 +40,6 @@ class ReleasedNoise:
     held back is -inf."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "laws", tuple(self.laws))
         if not self.laws:
             raise InputError("a vector of noisy counts needs one count or more, got none")
         for law in dict.fromkeys(self.laws):

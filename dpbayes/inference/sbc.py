@@ -14,7 +14,7 @@ import uuid
 import zipfile
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,10 +83,9 @@ def _simulate_one(task: _Task, index: int, cores: int | None) -> tuple[int, dict
     true = {name: np.asarray(truth[name], dtype=float) for name in task.variables}
     fit = dict.fromkeys(("passed", "rhat", "ess_bulk", "ess_tail", "divergent_share"), np.nan) | {"passed": False}
     ranks = {name: np.full(values.shape, -1) for name, values in true.items()}  # of a fit that found no start
-    settings = task.settings if cores is None else replace(task.settings, cores=cores)
     started = time.perf_counter()
     try:
-        trace = compiled.fit(settings, data=data, random_seed=int(seeds[1]), progressbar=False)
+        trace = compiled.fit(task.settings, data=data, random_seed=int(seeds[1]), cores=cores, progressbar=False)
     except IncompleteSamplingError as error:
         if error.__cause__ is None:  # ended early: no result of the study
             raise
