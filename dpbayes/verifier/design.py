@@ -23,7 +23,7 @@ from dpbayes._arguments import Floats, Ints, generator, one_of, ordered, real_nu
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import TwoSidedGeometric
 from dpbayes.verifier.claim import Direction, Fitted, Regression, coefficient_verdict, halved, model_of
-from dpbayes.verifier.exact import check_alpha, check_confidence, check_share, coefficient_table, given_alpha
+from dpbayes.verifier.exact import check_alpha, check_share, coefficient_table
 from dpbayes.verifier.formulas import collect, column_values, model_columns
 from dpbayes.verifier.means import check_range, least_coverage
 from dpbayes.verifier.partition import PartitionCounts, check_n_partitions, rows_by_partition, unit_codes
@@ -85,12 +85,14 @@ class Releases:
     @cached_property
     def _prior(self) -> Floats:
         """Dirichlet-multinomial probability of the true counts, shape (beyond, not beyond), 0 off the lattice."""
-        counts, k = coefficient_table(self.n_partitions, len(self.alpha)).counts, np.arange(self.n_partitions + 1)
-        parts = ((gammaln(a + k) - gammaln(k + 1.0))[counts[:, j]] for j, a in enumerate(self.alpha))
-        logs = np.asarray(sum(parts))
-        prior = np.zeros((k.size, k.size))
-        prior[counts[:, 0], counts[:, 1]] = np.exp(logs - logs.max())
-        return prior / prior.sum()
+        third, possible = self._third
+        k = np.arange(self.n_partitions + 1)
+        factors = [gammaln(a + k) - gammaln(k + 1.0) for a in self.alpha]
+        logs = np.add.outer(factors[0], factors[1])
+        if len(factors) == 3:
+            logs = logs + factors[2][third]
+        prior = np.exp(np.where(possible, logs, -np.inf) - logs[possible].max())
+        return np.asarray(prior / prior.sum())
 
     def _integrate(self, values: Floats) -> Floats:
         """Sum a function of the true counts against prior and likelihood, for every release."""
@@ -118,10 +120,10 @@ class Releases:
         return self._integrate(above) / self._evidence
 
     @cached_property
-    def _components(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """Nodes in theta, and the prior, distribution function and density of the components of all lattice points."""
-        counts = coefficient_table(self.n_partitions, len(self.alpha)).counts
-        a, b = self.alpha[0] + counts[:, :1], self.alpha[1] + counts[:, 1:2]
+    def _components(self) -> tuple[Floats, Floats, Floats]:
+        """Nodes in theta, and the distribution function and density of the component of every possible pair."""
+        first, second = np.nonzero(self._third[1])
+        a, b = self.alpha[0] + first[:, None], self.alpha[1] + second[:, None]
         enough = max(256, 2 * math.ceil(2 * math.pi * math.sqrt(self.n_partitions + sum(self.alpha[:2]))))
         theta = np.linspace(0, math.pi, enough + 1)
         # Both r and 1 - r to full relative precision: a small parameter puts weight next to either end.
@@ -129,18 +131,17 @@ class Releases:
         cdf = np.where(x <= 0.5, betainc(a, b, x), betaincc(b, a, rest))
         # dx / dtheta = sqrt(x (1 - x)).
         density = np.exp(xlogy(a - 0.5, x) + xlogy(b - 0.5, rest) - betaln(a, b))
-        return theta, self._prior[counts[:, 0], counts[:, 1]], cdf, density
+        return theta, cdf, density
 
     def intervals(self, failed: int) -> tuple[Floats, Floats]:
         """Return the ends of the 95 % interval of r for the releases with one value of the failed count."""
-        theta, prior, cdf, density = self._components
-        counts = coefficient_table(self.n_partitions, len(self.alpha)).counts
-        first, second = counts[:, 0], counts[:, 1]
-        weights = prior * self._failed_values[0][failed][self.n_partitions - first - second]
+        theta, cdf, density = self._components
+        third, possible = self._third
+        weights = (self._prior * self._failed_values[0][failed][third])[possible]
         n, size, likelihood = theta.size, self.n_partitions + 1, self._values[0]
         # Scatter the components onto (node, beyond, not beyond), then two products spread them over all releases.
         lattice = np.zeros((2 * n, size, size))
-        lattice[:n, first, second], lattice[n:, first, second] = cdf.T * weights, density.T * weights
+        lattice[:n, possible], lattice[n:, possible] = cdf.T * weights, density.T * weights
         spread = (likelihood @ lattice @ likelihood.T).reshape(2 * n, -1) / self._evidence[failed].ravel()
         sums = (np.ascontiguousarray(spread[:n].T), np.ascontiguousarray(spread[n:].T))
         low, high = (_quantile(theta, *sums, q).reshape(size, size) for q in (0.025, 0.975))
@@ -196,7 +197,7 @@ _cached = lru_cache(maxsize=2)(Releases)
 
 def releases_of(n_partitions: int, epsilon: float, alpha: Sequence[float] | None) -> Releases:
     """Return every release that is possible, with its posterior computed when asked for. Cached."""
-    prior = check_alpha(alpha, 3 if alpha is None else len(given_alpha(alpha)))
+    prior = check_alpha(alpha)
     most = MOST_PARTITIONS[len(prior)]
     if check_n_partitions(n_partitions) > most:
         raise InputError(
@@ -214,12 +215,13 @@ def releases_of(n_partitions: int, epsilon: float, alpha: Sequence[float] | None
 def decisions(n_partitions: int, epsilon: float, r: float, **supposed: Unpack[Supposed]) -> tuple[float, float]:
     """Return the chances of the right and of the wrong decision."""
     alpha, failed = supposed.get("alpha"), supposed.get("failed", 0.0)
-    threshold, confidence = supposed.get("threshold", 0.5), check_confidence(supposed.get("confidence", 0.95))
+    threshold, confidence = supposed.get("threshold", 0.5), supposed.get("confidence", 0.95)
+    confidence = strictly_between(confidence, "confidence", 0.5, 1, remedy="0.95 is usual")
     if r == threshold:
         raise InputError(f"r = {r!r} lies on the threshold itself, where neither decision is right; choose another r")
-    if alpha is not None and len(given_alpha(alpha)) == 2 and failed:
-        raise InputError(f"failed = {failed!r} needs a prior of three outcomes; got alpha = {alpha!r} of two")
     every = releases_of(n_partitions, epsilon, alpha)
+    if failed and len(every.alpha) == 2:
+        raise InputError(f"failed = {failed!r} needs a prior of three outcomes; got alpha = {alpha!r} of two")
     chances = every.distribution(counts_pmf(n_partitions, r, failed))
     above = every.prob_greater(threshold)
     yes, no = float(chances[above >= confidence].sum()), float(chances[above <= 1 - confidence].sum())
@@ -380,7 +382,7 @@ def count_surface(
     >>> bool(above.sel(beyond=6, not_beyond=0) > above.sel(beyond=3, not_beyond=3))
     True
     """
-    check_confidence(confidence)
+    strictly_between(confidence, "confidence", 0.5, 1, remedy="0.95 is usual")
     every = releases_of(n_partitions, epsilon, alpha)
     low, high = np.stack([every.intervals(failed) for failed in range(every.mean.shape[0])], axis=1)
     above = every.prob_greater(threshold)

@@ -629,29 +629,31 @@ def draw_posterior(
     check_release(release, "a posterior")
     counted = [table for table in release.tables if is_count_table(table)]
     names = [table.label for table in counted]
-    data = xr.Dataset(coords={"chain": np.arange(chains), "draw": np.arange(draws)})
-    observed, constant = xr.Dataset(), xr.Dataset({"n_partitions": release.n})
+    averaged = [table.label for table in release.tables if not is_count_table(table)]
+    coords: dict[str, Any] = {"chain": np.arange(chains), "draw": np.arange(draws)}
+    dims = ("chain", "draw", "question", "outcome")
+    data, observed, constant = {}, xr.Dataset(), xr.Dataset({"n_partitions": release.n})
     if counted:
         streams = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(len(names)))
         exact = [posterior(release, alpha=alpha, question=name) for name in names]
         drawn = [sample_posterior(one, size, rng=rng) for one, rng in zip(exact, streams, strict=True)]
         p, r, true = (np.stack(parts, axis=2) for parts in zip(*drawn, strict=True))
-        coords, dims = {"question": names, "outcome": list(exact[0].outcomes)}, ("question", "outcome")
-        data = data.assign_coords(coords).assign(
-            p=(("chain", "draw", *dims), p), r=(("chain", "draw", "question"), r), S=(("chain", "draw", *dims), true)
-        )
-        observed = xr.Dataset({"released": (dims, np.array([table.counts for table in counted], dtype=float))}, coords)
+        data = {"p": (dims, p), "r": (dims[:3], r), "S": (dims, true)}
+        asked = {"question": names, "outcome": list(exact[0].outcomes)}
+        released = np.array([table.counts for table in counted], dtype=float)
+        observed = xr.Dataset({"released": (dims[2:], released)}, asked)
         spread = [math.sqrt(table.noise.variance) for table in counted]
         constant = constant.assign_coords(question=names).assign(noise_stddev=("question", spread))
-    averaged = [table.label for table in release.tables if not is_count_table(table)]
+        coords |= asked
     if averaged:
         from dpbayes.verifier.means import coefficient_posterior
 
         rng = np.random.default_rng([seed, len(names)])
         means = [coefficient_posterior(release, question=name).sample(size, rng) for name in averaged]
-        coefficient = ("chain", "draw", "mean_question"), np.stack(means, axis=2)
-        data = data.assign_coords(mean_question=averaged).assign(coefficient=coefficient)
-    groups = {"posterior": data, "sample_stats": xr.Dataset(), "observed_data": observed, "constant_data": constant}
+        data["coefficient"] = ((*dims[:2], "mean_question"), np.stack(means, axis=2))
+        coords["mean_question"] = averaged
+    groups = {"posterior": xr.Dataset(data, coords), "sample_stats": xr.Dataset()}
+    groups |= {"observed_data": observed, "constant_data": constant}
     return new_trace(groups, sampler="exact i.i.d. draws", random_seed=seed, release_digest=release.digest)
 
 
@@ -674,20 +676,18 @@ def sample_posterior(one: Posterior, size: tuple[int, ...], *, rng: np.random.Ge
     return p, r, counts
 
 
-def check_alpha(alpha: Sequence[float] | None, n_outcomes: int) -> tuple[float, ...]:
-    """Return the Dirichlet parameters, one per outcome, all positive and finite."""
-    if n_outcomes not in (2, 3):
-        raise InputError(f"a verification release has two or three counts, got {n_outcomes}")
-    values = (1.0,) * n_outcomes if alpha is None else given_alpha(alpha)
-    if len(values) != n_outcomes:
-        raise InputError(f"alpha must give {n_outcomes} numbers, one per outcome, got {values!r}")
+def check_alpha(alpha: Sequence[float] | None, n_outcomes: int | None = None) -> tuple[float, ...]:
+    """Return the Dirichlet parameters, positive and finite: one per outcome, or, of two or three, as many as given."""
+    given = (
+        [1.0] * (n_outcomes or 3) if alpha is None else ordered(alpha, "alpha", remedy="give one number per outcome")
+    )
+    values = tuple(positive_finite(value, "alpha", remedy="1 for each is the uniform prior") for value in given)
+    wanted = n_outcomes or len(values)
+    if wanted not in (2, 3):
+        raise InputError(f"a verification release has two or three counts, got {wanted}")
+    if len(values) != wanted:
+        raise InputError(f"alpha must give {wanted} numbers, one per outcome, got {values!r}")
     return values
-
-
-def given_alpha(alpha: Any) -> tuple[float, ...]:
-    """Return Dirichlet parameters as positive floats, however many they are."""
-    given = ordered(alpha, "alpha", remedy="give one number per outcome")
-    return tuple(positive_finite(value, "alpha", remedy="1 for each is the uniform prior") for value in given)
 
 
 def check_share(value: Any, name: str) -> float:
@@ -696,11 +696,6 @@ def check_share(value: Any, name: str) -> float:
     if not 0 <= share <= 1:
         raise InputError(f"{name} must lie in [0, 1], got {share!r}; it is a share of partitions")
     return share
-
-
-def check_confidence(value: Any) -> float:
-    """Return the posterior probability from which an analyst decides, as a float above 0.5 and below 1."""
-    return strictly_between(value, "confidence", 0.5, 1, remedy="0.95 is usual")
 
 
 def reachable(values: Floats, noise: NoiseLaw, n_partitions: int) -> tuple[Floats, float]:
