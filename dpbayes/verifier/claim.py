@@ -136,29 +136,19 @@ def fit_glm(matrix: Floats, response: Floats, column: int, *, family: str) -> Fi
 
 def demean(values: Floats, groups: list[Ints]) -> tuple[Floats, int] | None:
     """Take the group means out of every column; return the residuals and the degrees of freedom used."""
-    means = [_group_means(codes) for codes in groups]
-    used = sum(int(codes.max()) + 1 for codes in groups) - (len(groups) - 1)
+    sizes = [np.bincount(codes) for codes in groups]
+    used = sum(map(len, sizes)) - (len(groups) - 1)
     out, size = values, np.maximum(np.sqrt((values**2).mean(axis=0)), 1e-300)
     for _ in range(2000):
         left = 0.0
-        for mean in means:
-            taken = mean(out)
+        for codes, counts in zip(groups, sizes, strict=True):
+            sums = np.stack([np.bincount(codes, weights=column) for column in out.T])
+            taken = np.ascontiguousarray((sums / np.maximum(counts, 1)).T[codes])
             out = out - taken
             left = max(left, float((np.abs(taken).max(axis=0) / size).max()))
         if left <= 1e-13:
             return out, used
     return None
-
-
-def _group_means(codes: Ints) -> Callable[[Floats], Floats]:
-    """Return a function that gives every row its group's mean."""
-    sizes = np.bincount(codes)
-
-    def means(values: Floats) -> Floats:
-        sums = np.stack([np.bincount(codes, weights=column, minlength=sizes.size) for column in values.T])
-        return np.ascontiguousarray((sums / np.maximum(sizes, 1)).T[codes])
-
-    return means
 
 
 def _triangle(matrix: Floats, response: Floats) -> tuple[Floats, Floats] | None:

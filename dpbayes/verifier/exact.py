@@ -678,9 +678,8 @@ def sample_posterior(one: Posterior, size: tuple[int, ...], *, rng: np.random.Ge
 
 def check_alpha(alpha: Sequence[float] | None, n_outcomes: int | None = None) -> tuple[float, ...]:
     """Return the Dirichlet parameters, positive and finite: one per outcome, or, of two or three, as many as given."""
-    given = (
-        [1.0] * (n_outcomes or 3) if alpha is None else ordered(alpha, "alpha", remedy="give one number per outcome")
-    )
+    asked = [1.0] * (n_outcomes or 3) if alpha is None else alpha
+    given = ordered(asked, "alpha", remedy="give one number per outcome")
     values = tuple(positive_finite(value, "alpha", remedy="1 for each is the uniform prior") for value in given)
     wanted = n_outcomes or len(values)
     if wanted not in (2, 3):

@@ -54,10 +54,12 @@ def design(
     for name, listed in (levels or {}).items():
         if name in frame.columns:
             _require_levels(frame, name, listed)
-    columns, missing = {}, np.zeros(len(frame), dtype=bool)
+    columns: dict[str, dict[str, Any]] = {factor: {} for factor in factors}
+    missing = np.zeros(len(frame), dtype=bool)
     for factor, expression in factors.items():
-        columns[factor], absent = _read(frame, expression, levels or {}, formula)
-        missing |= absent
+        for name in expression.columns:
+            columns[factor][name], absent = _read(frame, name, expression, (levels or {}).get(name), formula)
+            missing |= absent
     for name in absorbed:
         missing |= pd.isna(column_values(frame, name))
     rows = np.flatnonzero(~missing)
@@ -199,23 +201,37 @@ def _row_expressions(parsed: Any, formula: str) -> dict[str, RowExpression]:
 
 
 def _read(
-    frame: nw.DataFrame[Any], expression: RowExpression, levels: Mapping[str, Any], formula: str
-) -> tuple[dict[str, Any], npt.NDArray[np.bool_]]:
-    """Return the columns of one factor, numbers or one categorical, and where any of them is missing."""
-    if expression.compute is None:
-        (name,) = expression.columns
-        column, missing = _column(frame, name, levels.get(name), expression.is_category)
-        return {name: column}, missing
-    values = {}
-    for name in expression.columns:
-        column = column_values(frame, name)
-        if not _is_number(frame.schema[name]):
-            raise InputError(
-                f"formula {shown(formula)} calculates with column {name!r} of type {frame.schema[name]}, which is not "
-                "numeric; convert it first, or use it as a category"
-            )
-        values[name] = as_floats(column)
-    return values, np.any([np.isnan(column) for column in values.values()], axis=0)
+    frame: nw.DataFrame[Any], name: str, expression: RowExpression, levels: Any, formula: str
+) -> tuple[Any, npt.NDArray[np.bool_]]:
+    """Return a column of a factor, as numbers or as a categorical, and where it is missing."""
+    import pandas as pd
+
+    values, dtype = column_values(frame, name), frame.schema[name]
+    is_number, is_calculated = dtype.is_numeric() or dtype == nw.Boolean, expression.compute is not None
+    if levels is None and isinstance(dtype, nw.Enum):
+        levels = dtype.categories
+    if levels is None and expression.is_category and dtype == nw.Boolean:
+        levels = (False, True)
+    if levels is not None and not is_calculated:
+        declared, pooled, into = _checked_levels(name, levels)
+        codes = pd.Index(declared).get_indexer(values)
+        # A missing value's code -1 takes the last entry, which is -1 again.
+        return pd.Categorical.from_codes(np.array([*into, -1])[codes], categories=pd.Index(pooled)), codes < 0
+    if is_calculated and not is_number:
+        raise InputError(
+            f"formula {shown(formula)} calculates with column {name!r} of type {dtype}, which is not numeric; convert "
+            "it first, or use it as a category"
+        )
+    if expression.is_category or not is_number:
+        raise InputError(
+            f"column {name!r} of type {dtype} is a category without declared levels; pass levels={{{name!r}: [...]}} "
+            "from the codebook (levels read off confidential rows would carry one partition's data to the others)"
+        )
+    if values.dtype == object:
+        # The missing value of pandas has no float.
+        values = np.where(pd.isna(values), np.nan, values)
+    floats = np.asarray(values, dtype=np.float64)
+    return floats, np.isnan(floats)
 
 
 def _evaluated(factors: Mapping[str, RowExpression], columns: Mapping[str, Mapping[str, Any]], rows: Ints) -> Any:
@@ -261,45 +277,6 @@ def column_values(frame: nw.DataFrame[Any], name: str) -> npt.NDArray[Any]:
         # many bytes for every row as the longest one has.
         return np.array(series.to_list(), dtype=object)
     return np.asarray(series.to_numpy())
-
-
-def as_floats(values: npt.NDArray[Any]) -> Floats:
-    """Return a numeric column as floats, NaN where it is missing."""
-    import pandas as pd
-
-    if values.dtype == object:
-        # The missing value of pandas has no float.
-        values = values.copy()
-        values[pd.isna(values)] = np.nan
-    return np.asarray(values, dtype=np.float64)
-
-
-def _column(frame: nw.DataFrame[Any], name: str, levels: Any, as_category: bool) -> tuple[Any, npt.NDArray[np.bool_]]:
-    """Return a column for the model matrix."""
-    import pandas as pd
-
-    values = column_values(frame, name)
-    dtype = frame.schema[name]
-    if levels is None and isinstance(dtype, nw.Enum):
-        levels = dtype.categories
-    if levels is None and as_category and dtype == nw.Boolean:
-        levels = (False, True)
-    if levels is not None:
-        declared, pooled, into = _checked_levels(name, levels)
-        codes = pd.Index(declared).get_indexer(values)
-        # A missing value's code -1 takes the last entry, which is -1 again.
-        return pd.Categorical.from_codes(np.array([*into, -1])[codes], categories=pd.Index(pooled)), codes < 0
-    if as_category or not _is_number(dtype):
-        raise InputError(
-            f"column {name!r} of type {dtype} is a category without declared levels; pass levels={{{name!r}: [...]}} "
-            "from the codebook (levels read off confidential rows would carry one partition's data to the others)"
-        )
-    floats = as_floats(values)
-    return floats, np.isnan(floats)
-
-
-def _is_number(dtype: Any) -> bool:
-    return bool(dtype.is_numeric() or dtype == nw.Boolean)
 
 
 def _require_levels(frame: nw.DataFrame[Any], name: str, levels: Any) -> None:

@@ -153,8 +153,6 @@ def assign_partitions(
 ) -> Ints:
     """Assign each unit to one of M partitions at random."""
     check_n_partitions(n_partitions)
-    if n_units < 1:
-        raise InputError("there are no units to partition; the data are empty")
     rng = generator(random_state, "random_state")
     if one_of(assignment, get_args(Assignment.__value__), "assignment") == "independent":
         return rng.integers(0, n_partitions, size=n_units)

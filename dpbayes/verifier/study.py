@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
+from dpbayes import verifier
 from dpbayes.data.datasets import wages
 from dpbayes.data.records import code_levels, readable, scan_records
 from dpbayes.errors import InputError, SpecError
@@ -335,9 +336,6 @@ def _releasing(spec: Spec) -> dict[str, Any]:
 
 def try_fit(spec: Spec, design: Release, context: Context) -> None:
     """Draw from the posterior of the placeholder, sum the posteriors hardest to sum, and warn of small partitions."""
-    from dpbayes.verifier.exact import draw_posterior
-    from dpbayes.verifier.model import build_model
-
     if spec.privacy is not None:
         for question in spec.questions:
             check_coefficient_of(question.formula, question.coefficient, spec.data.levels if spec.data else {})
@@ -347,9 +345,9 @@ def try_fit(spec: Spec, design: Release, context: Context) -> None:
         for line in warnings:
             context.echo(f"warning: {line}")
     if spec.model.pooling == "partial":
-        build_model(design, pooling="partial")
+        verifier.build_model(design, pooling="partial")
     else:
-        draw_posterior(design, alpha=spec.model.alpha, **spec.model.drawing)
+        verifier.draw_posterior(design, alpha=spec.model.alpha, **spec.model.drawing)
 
 
 def _try_extremes(spec: Spec, design: Release) -> None:
@@ -398,8 +396,6 @@ def _warnings(spec: Spec, context: Context) -> list[str]:
 
 def _tried(spec: Spec, question: Question, beside: Path, n_partitions: list[int], epsilon: float) -> xr.Dataset:
     """Return how a question's claim does on the pilot, at a privacy cost."""
-    from dpbayes.verifier.design import pilot_shares
-
     pilot = spec.pilot
     assert pilot is not None
     levels = pilot.levels or (spec.data.levels if spec.data is not None else {})
@@ -410,7 +406,7 @@ def _tried(spec: Spec, question: Question, beside: Path, n_partitions: list[int]
         frame, unit = wages(5000, seed=pilot.seed), unit or "person"
     settings = pilot.model_dump(include={"n_units", "partitions"}) | {"random_state": pilot.seed}
     settings |= {"n_partitions": n_partitions, "epsilon": epsilon} | question.range
-    return pilot_shares(frame, unit=unit, levels=levels, **settings, **question.regression, **question.claim)
+    return verifier.pilot_shares(frame, unit=unit, levels=levels, **settings, **question.regression, **question.claim)
 
 
 def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, ledger: Ledger | None) -> Release:
@@ -438,17 +434,14 @@ def _read(path: Path, levels: Levels, questions: list[Question], columns: Sequen
 
 
 def _count(frame: Any, question: Question, spec: Spec, rng: np.random.Generator | None) -> Any:
-    from dpbayes.verifier.claim import count_partitions
-    from dpbayes.verifier.means import sum_estimates
-
     data, privacy = spec.data, spec.privacy
     assert data is not None and privacy is not None
     common = question.regression | data.model_dump(include={"levels", "strata"})
     common |= {"n_partitions": privacy.n_partitions, "assignment": privacy.assignment}
     common |= {"unit": data.protected_unit, "random_state": rng}
     if question.answer_by == "mean":
-        return sum_estimates(frame, **question.range, **common)
-    return count_partitions(frame, **question.claim, **common)
+        return verifier.sum_estimates(frame, **question.range, **common)
+    return verifier.count_partitions(frame, **question.claim, **common)
 
 
 def describe(spec: Spec, release: Release) -> str:
@@ -467,27 +460,22 @@ def fit(spec: Spec, release: Release | None, context: Context) -> xr.DataTree | 
         tried = {q.name: _tried(spec, q, context.beside, pilot.n_partitions, pilot.epsilon) for q in spec.questions}
         return {"pilot": {name: found.to_dict() for name, found in tried.items()}}
     if spec.model.pooling == "none":
-        from dpbayes.verifier.exact import draw_posterior
-
-        return draw_posterior(release, alpha=spec.model.alpha, **spec.model.drawing)
+        return verifier.draw_posterior(release, alpha=spec.model.alpha, **spec.model.drawing)
     from dpbayes.inference import sample
-    from dpbayes.verifier.model import build_model
 
     how = spec.model.drawing | {"target_accept": 0.95, "progressbar": False, "progress": context.progress}
-    return sample(build_model(release, pooling="partial"), **how)
+    return sample(verifier.build_model(release, pooling="partial"), **how)
 
 
 def _surface(surface: Surface, context: Context) -> dict[str, Any]:
     """Sum the operating characteristics of every design, and seek the least epsilon for each M and r."""
-    from dpbayes.verifier.design import design_surface, smallest_epsilon
-
     common = surface.model_dump(include={"failed", "alpha", "confidence"})
-    found = design_surface(surface.n_partitions, surface.epsilon, r=surface.r, **common)
+    found = verifier.design_surface(surface.n_partitions, surface.epsilon, r=surface.r, **common)
     designs = []
     for m in surface.n_partitions:
         for r in surface.r:
             try:
-                least: float | None = smallest_epsilon(m, r=r, wanted=surface.wanted, **common)
+                least: float | None = verifier.smallest_epsilon(m, r=r, wanted=surface.wanted, **common)
             except InputError:
                 # Out of reach with this M: said in the report as a dash.
                 least = None
@@ -509,7 +497,6 @@ def sections(spec: Spec, release: Release | None, result: Any, kept: Mapping[str
 
 def calibration(spec: Spec, design: Release | None, beside: Path, n_records: int | None) -> Calibration:
     """Return the model; its likelihood is exact, so that it simulates for itself."""
-    from dpbayes.verifier.model import build_model
     from dpbayes.verifier.page import SHARE
 
     if design is None:
@@ -522,7 +509,7 @@ def calibration(spec: Spec, design: Release | None, beside: Path, n_records: int
     outcomes = design.tables[0].counts.size
     alpha = tuple((spec.model.alpha or [1.0] * outcomes)[:outcomes])
     return Calibration(
-        build_model=partial(build_model, design, alpha=alpha, pooling=pooling),
+        build_model=partial(verifier.build_model, design, alpha=alpha, pooling=pooling),
         var_names=("r", "p"),
         called={"r": SHARE, "p": "probability of an outcome"},
         sampling={"target_accept": 0.95 if pooling == "partial" else 0.9},
