@@ -40,11 +40,13 @@ if TYPE_CHECKING:
 DEFAULT_TOLERANCE = 1e-12
 DEFAULT_MAX_TERMS = 4_000_000
 _CHUNK = 1 << 21
+# Log-odds of the least and the greatest number strictly between 0 and 1 that a quantile takes.
+_LOGIT_RANGE = (-708.0, 36.7)
 
 
 @dataclass(frozen=True, eq=False)
-class BetaLattice:
-    """Weights on a lattice of Beta densities."""
+class BetaMixture:
+    """Beta distributions on a lattice; a distribution itself where the weights sum to 1."""
 
     weights: Floats
     first: float
@@ -96,54 +98,6 @@ class BetaLattice:
         right = float((parts * (self.rows[:, None] - self.columns - 1)).sum()) / whole / (1 - x)
         return 0.0 if abs(left - right) <= 1e-11 * (abs(left) + abs(right)) else left - right
 
-
-def log_beta_density(first: float, second: float, x: npt.ArrayLike) -> Floats:
-    """Return the log-density of Beta(first, second) at points in (0, 1), accurate for parameters of any size."""
-    x = np.asarray(x, dtype=np.float64)
-    total = first + second
-    deviance = _deviance(first, total * x) + _deviance(second, total * (1.0 - x))
-    stirling = _stirling_error(total) - _stirling_error(first) - _stirling_error(second)
-    scale = 0.5 * (math.log(first) + math.log(second) - math.log(2 * math.pi * total))
-    return np.asarray(scale + stirling - deviance - np.log(x) - np.log1p(-x))
-
-
-# 1 / 3, 1 / 5, ...: with ratios below a tenth the next term is below 1e-18.
-_SERIES = tuple(1.0 / (2 * k + 1) for k in range(9, 0, -1))
-
-
-def _deviance(value: float, expected: Floats) -> Floats:
-    """Return value log(value / expected) + expected - value, without cancellation (Loader's bd0)."""
-    gap = value - expected
-    ratio = gap / (value + expected)
-    square = ratio * ratio
-    series = np.polyval(_SERIES, square) * square
-    with np.errstate(divide="ignore", over="ignore"):
-        far = value * (math.log(value) - np.log(expected)) - gap
-    return np.asarray(np.where(np.abs(ratio) < 0.1, gap * ratio + 2 * value * ratio * series, far))
-
-
-def _stirling_error(value: float) -> float:
-    """Return log Gamma(value) minus Stirling's formula for it."""
-    if value < 16.0:
-        return math.lgamma(value) - (value - 0.5) * math.log(value) + value - 0.5 * math.log(2 * math.pi)
-    square = value * value
-    return (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / square) / square) / square) / square) / value
-
-
-def _log_products(factors: Floats) -> Floats:
-    """Return the logarithms of the products of the first 0, 1, ... factors."""
-    # Cells with a parameter of 0 or less hold no weight: any finite factor will do there.
-    return np.concatenate([[0.0], np.cumsum(np.log(np.maximum(factors, 1e-300)))])
-
-
-# Log-odds of the least and the greatest number strictly between 0 and 1 that a quantile takes.
-_LOGIT_RANGE = (-708.0, 36.7)
-
-
-@dataclass(frozen=True, eq=False)
-class BetaMixture(BetaLattice):
-    """A mixture of Beta distributions on a lattice: `weights` sum to 1."""
-
     @cached_property
     def _means(self) -> Floats:
         return self.columns[None, :] / self.rows[:, None]
@@ -166,7 +120,7 @@ class BetaMixture(BetaLattice):
         return math.sqrt(sum(self.variances))
 
     @cached_property
-    def _steps(self) -> tuple[BetaLattice, float, float, float]:
+    def _steps(self) -> tuple[BetaMixture, float, float, float]:
         """The steps (DLMF 8.17.19 to 8.17.21) from the component farthest right, its parameters, the whole weight."""
         n_rows, n_columns = self.weights.shape
         rows = np.arange(n_rows)
@@ -188,7 +142,7 @@ class BetaMixture(BetaLattice):
         terms[above, last[above]] += (before * a / pairs)[above]
         terms[below, last[below] - 1] += behind[below + 1] * ((total - a) / pairs)[below]
         ends = float(a[start]), float(total[start] - a[start])
-        return BetaLattice(terms, self.first + 1.0, self.total + 1.0), *ends, float(row.sum())
+        return BetaMixture(terms, self.first + 1.0, self.total + 1.0), *ends, float(row.sum())
 
     def cdf(self, x: npt.ArrayLike) -> Floats:
         """Return P(X <= x) for an array of any shape; 0 below 0, 1 above 1, NaN at NaN."""
@@ -277,6 +231,45 @@ class BetaMixture(BetaLattice):
         strictly_between(prob, "prob", 0, 1, remedy="0.95 is usual")
         low, high = self.quantile([(1 - prob) / 2, (1 + prob) / 2])
         return float(low), float(high)
+
+
+def log_beta_density(first: float, second: float, x: npt.ArrayLike) -> Floats:
+    """Return the log-density of Beta(first, second) at points in (0, 1), accurate for parameters of any size."""
+    x = np.asarray(x, dtype=np.float64)
+    total = first + second
+    deviance = _deviance(first, total * x) + _deviance(second, total * (1.0 - x))
+    stirling = _stirling_error(total) - _stirling_error(first) - _stirling_error(second)
+    scale = 0.5 * (math.log(first) + math.log(second) - math.log(2 * math.pi * total))
+    return np.asarray(scale + stirling - deviance - np.log(x) - np.log1p(-x))
+
+
+# 1 / 3, 1 / 5, ...: with ratios below a tenth the next term is below 1e-18.
+_SERIES = tuple(1.0 / (2 * k + 1) for k in range(9, 0, -1))
+
+
+def _deviance(value: float, expected: Floats) -> Floats:
+    """Return value log(value / expected) + expected - value, without cancellation (Loader's bd0)."""
+    gap = value - expected
+    ratio = gap / (value + expected)
+    square = ratio * ratio
+    series = np.polyval(_SERIES, square) * square
+    with np.errstate(divide="ignore", over="ignore"):
+        far = value * (math.log(value) - np.log(expected)) - gap
+    return np.asarray(np.where(np.abs(ratio) < 0.1, gap * ratio + 2 * value * ratio * series, far))
+
+
+def _stirling_error(value: float) -> float:
+    """Return log Gamma(value) minus Stirling's formula for it."""
+    if value < 16.0:
+        return math.lgamma(value) - (value - 0.5) * math.log(value) + value - 0.5 * math.log(2 * math.pi)
+    square = value * value
+    return (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / square) / square) / square) / square) / value
+
+
+def _log_products(factors: Floats) -> Floats:
+    """Return the logarithms of the products of the first 0, 1, ... factors."""
+    # Cells with a parameter of 0 or less hold no weight: any finite factor will do there.
+    return np.concatenate([[0.0], np.cumsum(np.log(np.maximum(factors, 1e-300)))])
 
 
 @dataclass(frozen=True, eq=False)

@@ -411,14 +411,22 @@ def _tried(spec: Spec, question: Question, beside: Path, n_partitions: list[int]
 
 def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, ledger: Ledger | None) -> Release:
     """Count and release. The exact counts stay in memory."""
-    data = spec.data
-    assert data is not None
+    data, privacy = spec.data, spec.privacy
+    assert data is not None and privacy is not None
     if data.microdata is None:
         frame = wages(data.n_persons, seed=data.seed)
     else:
         path, columns = context.beside / data.microdata, (data.unit, data.strata)
         frame = _read(path, data.levels, spec.questions, columns, setting="data.microdata")
-    counts = {question.name: _count(frame, question, spec, rng) for question in spec.questions}
+    common = data.model_dump(include={"levels", "strata"}) | {"unit": data.protected_unit, "random_state": rng}
+    common |= {"n_partitions": privacy.n_partitions, "assignment": privacy.assignment}
+    counts = {}
+    for question in spec.questions:
+        if question.answer_by == "mean":
+            found = verifier.sum_estimates(frame, **question.range, **question.regression, **common)
+        else:
+            found = verifier.count_partitions(frame, **question.claim, **question.regression, **common)
+        counts[question.name] = found
     given = "" if data.strata is None else f" (given the public {data.strata!r})"
     return release_counts(counts, rng=rng, ledger=ledger, purpose=f"{spec.title}{given}", **_releasing(spec))
 
@@ -431,17 +439,6 @@ def _read(path: Path, levels: Levels, questions: list[Question], columns: Sequen
     frame = scan_records(path, setting=setting, text={*levels, *text})
     with readable(path):
         return code_levels(frame, flat).collect()
-
-
-def _count(frame: Any, question: Question, spec: Spec, rng: np.random.Generator | None) -> Any:
-    data, privacy = spec.data, spec.privacy
-    assert data is not None and privacy is not None
-    common = question.regression | data.model_dump(include={"levels", "strata"})
-    common |= {"n_partitions": privacy.n_partitions, "assignment": privacy.assignment}
-    common |= {"unit": data.protected_unit, "random_state": rng}
-    if question.answer_by == "mean":
-        return verifier.sum_estimates(frame, **question.range, **common)
-    return verifier.count_partitions(frame, **question.claim, **common)
 
 
 def describe(spec: Spec, release: Release) -> str:

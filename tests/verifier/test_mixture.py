@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import beta
 
 from dpbayes.privacy.laws import DiscreteGaussian, Laplace, TwoSidedGeometric
-from dpbayes.verifier.exact import BetaLattice, BetaMixture, log_beta_density, posterior_of_counts
+from dpbayes.verifier.exact import BetaMixture, log_beta_density, posterior_of_counts
 
 # The doubles next to the ends at which quantiles stop.
 LEAST, GREATEST = 4e-308, 1 - 2**-52
@@ -115,7 +115,7 @@ def test_large_parameters_keep_their_digits(size):
 
 def test_the_derivative_is_a_difference_quotient():
     rng = np.random.default_rng(4)
-    lattice = BetaLattice(random_weights(rng, 7, 9, 40.0, 3.0), 3.0, 40.0)
+    lattice = BetaMixture(random_weights(rng, 7, 9, 40.0, 3.0), 3.0, 40.0)
     for x in (0.01, 0.2, 0.5, 0.93):
         step = 1e-6 * x * (1 - x)
         low, high = np.log(lattice.density(np.array([x - step, x + step])))
