@@ -116,10 +116,9 @@ def fit_glm(matrix: Floats, response: Floats, column: int, *, family: str) -> Fi
     with warnings.catch_warnings():
         # Warnings of a fit that fails are its failure; shown, they would tell about the data.
         warnings.simplefilter("ignore")
+        law = Binomial() if family == "logistic" else Poisson()
         try:
-            result = GLM(response, matrix, family=Binomial() if family == "logistic" else Poisson()).fit(
-                maxiter=50, tol_criterion="params", tol=1e-8, rtol=1e-8
-            )
+            result = GLM(response, matrix, family=law).fit(maxiter=50, tol_criterion="params", tol=1e-8, rtol=1e-8)
         except (ValueError, FloatingPointError, np.linalg.LinAlgError):
             # Counted as not computable by the caller.
             return None

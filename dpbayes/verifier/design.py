@@ -486,7 +486,7 @@ def pilot_shares(
     beyond, rows, safe = verdict(whole), [], True
     for m in tried:
         found = [draw(n_units // m) for _ in range(partitions)]
-        row = _share_at(m, found, verdict, epsilon, beyond=beyond) | _mean_at(m, found, given, epsilon)
+        row = _told_by(found, verdict, beyond, m, epsilon, given)
         safe = safe and row.pop("clear") and row["failed"] <= MOST_FAILED
         rows.append(row | {"units": n_units // m, "safe": safe})
     table = pd.DataFrame(rows, index=pd.Index(tried, name="n_partitions"))
@@ -515,8 +515,8 @@ def _resampled(
     return fit(np.arange(known.size)), draw
 
 
-def _share_at(
-    m: int, found: list[Fitted | None], verdict: Callable[[Fitted], bool], epsilon: float, *, beyond: bool
+def _told_by(
+    found: list[Fitted | None], verdict: Callable[[Fitted], bool], beyond: bool, m: int, epsilon: float, given: Any
 ) -> dict[str, Any]:
     """Say what the partitions of one size tell; "clear" where r lies on the whole pilot's side of one half."""
     computed = [one for one in found if one is not None]
@@ -527,46 +527,40 @@ def _share_at(
     right = math.nan
     if m <= MOST_PARTITIONS[3] and share != 0.5 and computed:
         right = decisions(m, epsilon, share, failed=failed)[0 if margin > 0 else 1]
-    return {"r": share, "r_se": error, "failed": failed, "right": right, "clear": margin > 2 * error}
-
-
-def _mean_at(m: int, found: list[Fitted | None], given: tuple[float, float] | None, epsilon: float) -> dict[str, float]:
-    """Say what the mean of the partitions' estimates tells: its range, and the least coverage with a given one."""
-    values = np.array([one.coefficient for one in found if one is not None] or [math.nan])
+    said = {"r": share, "r_se": error, "failed": failed, "right": right, "clear": margin > 2 * error}
+    values = np.array([one.coefficient for one in computed] or [math.nan])
     centre, spread = values.mean(), values.std()
     # Clipping w off the centre takes at most spread^2 / 4w; the noise of the mean is 2 sqrt(2) w / (M epsilon).
     reach = max(_LEAST_REACH, math.sqrt(m * epsilon / (8 * math.sqrt(2)))) * spread
-    said: dict[str, float] = {"estimate": centre, "estimate_sd": spread}
-    said |= {"range_from": centre - reach, "range_to": centre + reach}
-    if given is None:
-        return said
-    size, noise_sd = m * values.size / len(found), 2 * math.sqrt(2) / (m * epsilon)
-    return said | {"coverage": least_coverage(values, *given, size=size, noise_sd=noise_sd) if spread > 0 else math.nan}
+    said |= {"estimate": centre, "estimate_sd": spread, "range_from": centre - reach, "range_to": centre + reach}
+    if given is not None:
+        size, noise_sd = m * values.size / len(found), 2 * math.sqrt(2) / (m * epsilon)
+        covered = least_coverage(values, *given, size=size, noise_sd=noise_sd) if spread > 0 else math.nan
+        said["coverage"] = covered
+    return said
 
 
 def pilot_warnings(tried: xr.Dataset, name: str) -> list[str]:
     """Say what a pilot tells against the designs tried, by the coefficient itself where a range was given."""
     found, by_mean = [], "coverage" in tried
-    for m in tried["n_partitions"].values.tolist():
-        one = tried.sel(n_partitions=m)
-        r, failed = float(one["r"]), float(one["failed"])
-        size = f"{m:,} partitions ({int(one['units']):,} units each)"
-        if failed > MOST_FAILED:
+    for m, one in tried.to_dataframe().to_dict("index").items():
+        size = f"{m:,} partitions ({one['units']:,} units each)"
+        if one["failed"] > MOST_FAILED:
             found.append(
-                f"\u201c{name}\u201d: on the pilot {100 * failed:.0f} % of {size} cannot be computed; take "
+                f"\u201c{name}\u201d: on the pilot {100 * one['failed']:.0f} % of {size} cannot be computed; take "
                 "fewer partitions, pool rare levels, or spread a public column evenly (strata)"
             )
-        if not by_mean and not math.isnan(r) and (r > 0.5) != bool(tried.attrs["beyond"]):
+        if not by_mean and not math.isnan(one["r"]) and (one["r"] > 0.5) != bool(tried.attrs["beyond"]):
             found.append(
                 f"\u201c{name}\u201d: on the pilot the claim {'holds' if tried.attrs['beyond'] else 'does not hold'} "
-                f"in all records and in {100 * r:.0f} % of {size}; small samples are skewed here. Take "
+                f"in all records and in {100 * one['r']:.0f} % of {size}; small samples are skewed here. Take "
                 'fewer partitions, or ask about the coefficient itself (answer_by = "mean")'
             )
-        if by_mean and float(one["coverage"]) < LEAST_COVERAGE:
+        if by_mean and one["coverage"] < LEAST_COVERAGE:
             found.append(
                 f"\u201c{name}\u201d: if estimates spread as on the pilot, what the range cuts off may leave the 95 % "
-                f"interval of {size} a coverage of {100 * float(one['coverage']):.0f} %; take lower = "
-                f"{float(one['range_from']):.3g} and upper = {float(one['range_to']):.3g}, or fewer partitions"
+                f"interval of {size} a coverage of {100 * one['coverage']:.0f} %; take lower = "
+                f"{one['range_from']:.3g} and upper = {one['range_to']:.3g}, or fewer partitions"
             )
     return found
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # Below, draws of shares of counts that are all 0 can underflow together; above, the prior outweighs any count.
 Alpha = Annotated[float, Field(ge=0.01, le=1_000_000)]
 Part = Annotated[float, Field(ge=0, le=1)]
+Partitions = Annotated[int, Field(ge=1, le=10**9)]
 _MOST_DRAWS = 5_000_000  # a gigabyte
 _FAR = 1e-3  # three counts, each moved up by noise of this chance: one release in ten million lies farther off
 
@@ -145,7 +146,7 @@ class Privacy(PrivacySection):
 
     epsilon: Positive
     """Total privacy-loss parameter over all questions."""
-    n_partitions: int = Field(default=50, ge=1, le=10**9)
+    n_partitions: Partitions = 50
     """M, public: chosen without looking at the data; under replace-one at most the number of units."""
     adjacency: Literal["replace-one", "add-remove"] = "replace-one"
     """The relation between neighbouring sets of units."""
@@ -194,7 +195,7 @@ class Model(Section):
 class Surface(Section):
     """Operating characteristics over a grid of designs."""
 
-    n_partitions: list[Annotated[int, Field(ge=1, le=10**9)]] = Field(min_length=1, max_length=100)
+    n_partitions: list[Partitions] = Field(min_length=1, max_length=100)
     """Numbers of partitions, at most 201 each."""
     epsilon: list[Positive] = Field(min_length=1, max_length=100)
     """Epsilons."""
@@ -227,9 +228,7 @@ class Pilot(Section):
     """In place of a file: generated records that come with dpbayes, 5,000 persons."""
     n_units: int = Field(ge=2, le=10**12)
     """Public number of units of the confidential records."""
-    n_partitions: list[Annotated[int, Field(ge=1, le=10**9)]] = Field(
-        default_factory=lambda: [10, 25, 50, 100, 200], min_length=1, max_length=50
-    )
+    n_partitions: list[Partitions] = Field(default_factory=lambda: [10, 25, 50, 100, 200], min_length=1, max_length=50)
     """Numbers of partitions to try."""
     partitions: int = Field(default=400, ge=20, le=100_000)
     """Partitions drawn from the pilot for each."""
