@@ -180,8 +180,7 @@ class BetaMixture:
             raise InputError(f"a quantile's probability must lie in [0, 1], got {probabilities!r}")
         result = np.where(probabilities > 0.5, 1.0, 0.0)
         inner = (probabilities > 0) & (probabilities < 1)
-        if inner.any():
-            result[inner] = self._inner_quantiles(probabilities[inner])
+        result[inner] = self._inner_quantiles(probabilities[inner])
         return result
 
     def _inner_quantiles(self, q: Floats) -> Floats:
@@ -285,12 +284,9 @@ class Axis:
 @lru_cache(maxsize=512)
 def log_rising(alpha: float, low: int, high: int) -> Floats:
     r"""Return :math:`\log \Gamma(\alpha + k) / (\Gamma(\alpha)\, k!)` for k from `low` to `high`."""
-    if alpha == 1.0:
-        values = np.zeros(high - low + 1)
-    else:
-        start = float(gammaln(alpha + low) - gammaln(alpha) - gammaln(low + 1.0))
-        steps = np.log1p((alpha - 1.0) / np.arange(low + 1.0, high + 1.0))
-        values = start + np.concatenate([[0.0], np.cumsum(steps)])
+    start = float(gammaln(alpha + low) - gammaln(alpha) - gammaln(low + 1.0))
+    steps = np.log1p((alpha - 1.0) / np.arange(low + 1.0, high + 1.0))
+    values = start + np.concatenate([[0.0], np.cumsum(steps)])
     values.setflags(write=False)
     return values
 
