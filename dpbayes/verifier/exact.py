@@ -638,7 +638,7 @@ def draw_posterior(
         from dpbayes.verifier.means import coefficient_posterior
 
         rng = np.random.default_rng([seed, len(names)])
-        means = [coefficient_posterior(release, question=name).sample(size, rng) for name in averaged]
+        means = [coefficient_posterior(release, question=name).quantile(rng.random(size)) for name in averaged]
         data["coefficient"] = ((*dims[:2], "mean_question"), np.stack(means, axis=2))
         coords["mean_question"] = averaged
     groups = {"posterior": xr.Dataset(data, coords), "sample_stats": xr.Dataset()}

@@ -144,10 +144,6 @@ class CoefficientPosterior:
         """Return points and the density there."""
         return self._middles, self._masses / np.diff(self.values)
 
-    def sample(self, size: tuple[int, ...], rng: np.random.Generator) -> Floats:
-        """Draw independently."""
-        return self.quantile(rng.random(size))
-
 
 def coefficient_posterior(
     release: Release,
