@@ -203,7 +203,7 @@ def build_model(
 def pooled_densities(trace: xr.DataTree, release: Release) -> tuple[dict[str, xr.DataArray], xr.DataArray]:
     """Return the log-priors of the common log-odds and of the spread between questions, and the log-likelihood."""
     with build_model(release, pooling="partial"):
-        prior = pm.compute_log_prior(trace, extend_inferencedata=False, progressbar=False)
+        prior = pm.stats.compute_log_prior(trace, extend_inferencedata=False, progressbar=False)
         likelihood = pm.compute_log_likelihood(trace, extend_inferencedata=False, progressbar=False)
     priors = {part: sum(prior[n] for n in prior if str(n).startswith(stem)) for part, stem in _PARTS.items()}
     return priors, likelihood["released"].sum("question")
