@@ -184,12 +184,6 @@ class Filters:
         return self.logos.size
 
     @property
-    def bits(self) -> np.ndarray:
-        """The bits as a uint8 array of shape (k, m)."""
-        places = np.arange(self.n_filters, dtype=np.uint32)
-        return ((self.logos[None, :] >> places[:, None]) & 1).astype(np.uint8)
-
-    @property
     def counts(self) -> np.ndarray:
         """How often each of the 2^k logos occurs, int64 of shape (2^k,); it adds up to m."""
         return np.bincount(self.logos, minlength=2**self.n_filters).astype(np.int64)
@@ -379,8 +373,8 @@ def build_filters(items_by_publisher: Sequence[Any], *, distribution: BitDistrib
     Examples
     --------
     >>> filters = build_filters([[1, 2, 3], [3]], distribution=BitDistribution(100), seed=1)
-    >>> filters.n_filters, int(filters.bits.sum())
-    (2, 4)
+    >>> filters.counts.tolist()
+    [97, 2, 0, 1]
     """
     instance(distribution, BitDistribution, "distribution", remedy="such as BitDistribution(n_bits=1000)")
     remedy = "give one list of items per publisher"

@@ -16,8 +16,9 @@ excess of one sum of independent terms L_b - e^epsilon L_a. `all_pairs_epsilon` 
 any background.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from math import comb, log
 from typing import Any, Literal
 
@@ -373,12 +374,6 @@ class FiltersLoss:
         """Epsilon of pure differential privacy for any pair of inputs, k ln(q/p), rounded up."""
         return largest_loss(self.n_filters, self.flip_prob)
 
-    @property
-    def spread(self) -> float:
-        """Standard deviation of R under D."""
-        q, p = 1.0 - self.flip_prob, self.flip_prob
-        return float(np.sqrt(np.expm1(self.n_filters * np.log(q * q / p + p * p / q)) / self.n_bits))
-
     def epsilon_bounds(self, delta: float) -> Bounds:
         """Certified bounds of the smallest epsilon >= 0 with divergence at most `delta` in both directions."""
         return self._worse(delta, split=True)
@@ -434,8 +429,10 @@ class FiltersLoss:
 
     def _first_bracket(self, delta: float, side: Side, *, split: bool) -> Bounds:
         """Double epsilon from the standard deviation of R until the curve is certainly below `delta`."""
+        q, p = 1.0 - self.flip_prob, self.flip_prob
+        spread = float(np.sqrt(np.expm1(self.n_filters * np.log(q * q / p + p * p / q)) / self.n_bits))
         # Near p = 1/2 the spread is lost to rounding.
-        epsilon = min(self.largest, max(2.0 * self.spread, 2.0**-30 * self.largest))
+        epsilon = min(self.largest, max(2.0 * spread, 2.0**-30 * self.largest))
         while epsilon < self.largest:
             found = _root(self.law(epsilon, side, _SIZES[0], delta * _EXCEPTION, split=split), delta, epsilon)
             if found.upper < epsilon:
@@ -446,23 +443,21 @@ class FiltersLoss:
 
 def _root(law: RatioLaw, delta: float, largest: float) -> Bounds:
     """Return an epsilon where the curve certainly exceeds `delta` and one where it certainly does not."""
-    low, high = 0.0, largest
+    lower = _first(lambda grid: law.curve(grid)[0] > delta, largest, 0.0)
+    return Bounds(lower, _first(lambda grid: law.curve(grid)[1] <= delta, lower, largest))
+
+
+def _first(holds: Callable[[np.ndarray], np.ndarray], start: float, end: float) -> float:
+    """Return a point where something holds, close to the first from `start` on; `end` where it is found nowhere."""
     for _ in range(8):
-        grid = np.linspace(low, high, 34)
-        over = np.flatnonzero(law.curve(grid)[0] > delta)
-        if not over.size or over[-1] == grid.size - 1:
-            low = float(grid[over[-1]]) if over.size else low
+        grid = np.linspace(start, end, 34)
+        found = np.flatnonzero(holds(grid))
+        if not found.size:
             break
-        low, high = float(grid[over[-1]]), float(grid[over[-1] + 1])
-    lower, low, high = low, low, largest
-    for _ in range(8):
-        grid = np.linspace(low, high, 34)
-        under = np.flatnonzero(law.curve(grid)[1] <= delta)
-        if not under.size or under[0] == 0:
-            high = float(grid[0]) if under.size else high
-            break
-        low, high = float(grid[under[0] - 1]), float(grid[under[0]])
-    return Bounds(lower, high)
+        if found[0] == 0:
+            return start
+        start, end = float(grid[found[0] - 1]), float(grid[found[0]])
+    return end
 
 
 def filters_loss(*, n_filters: int, n_bits: int, flip_prob: float) -> FiltersLoss:
@@ -554,59 +549,41 @@ def worst_known_pair(*, n_filters: int, n_bits: int, flip_prob: float, delta: fl
     The named pair's epsilon is at least the lower bound, and no pair of this kind has one above the upper bound. The
     pair that the paper calls worst is of this kind, and not always the worst of it.
     """
-    k, m = whole_number(n_filters, "n_filters", high=MAX_FILTERS), whole_number(n_bits, "n_bits", high=MOST_BITS)
-    p = check_flip_prob(flip_prob)
-    delta = probability_below_one(delta, "delta", remedy=PEOPLE)
-    paper = filters_loss(n_filters=k, n_bits=m, flip_prob=p).epsilon_bounds(delta)
+    loss = filters_loss(n_filters=n_filters, n_bits=n_bits, flip_prob=flip_prob)
+    paper, k = loss.epsilon_bounds(delta), loss.n_filters
     low, high, name = paper.lower, paper.upper, BackgroundShape(k, 0, 0)
     # By monotonicity a shape is no worse than with all common filters apart; the paper's law is known more closely.
     left = [BackgroundShape(h, i, k - h) for h in range(1, k + 1) for i in range(h + 1) if h < k or 0 < i < k]
-    search = _Search(m, p, delta)
+    curve = partial(background_delta, n_bits=loss.n_bits, flip_prob=loss.flip_prob)
     while left:
-        excess = {shape: search.excess(shape, low, _RANK) for shape in left}
-        left = [shape for shape in left if excess[shape] > 0.0]
+        deltas = {shape: curve(shape, epsilon=low, size=_RANK).upper for shape in left}
+        left = [shape for shape in left if deltas[shape] > delta]
         if left:
-            left.remove(worst := max(left, key=excess.__getitem__))
-            found = search.ends(worst, low)
+            left.remove(worst := max(left, key=deltas.__getitem__))
+            found = _falls_to(delta, partial(curve, worst), low)
             if found.lower > low:
                 low, name = found.lower, worst
             high = max(high, found.upper)
-    return EpsilonClaim(Bounds(low, high), delta, "tight", "one pair", str(name))
+    return EpsilonClaim(Bounds(low, high), float(delta), "tight", "one pair", str(name))
 
 
-@dataclass(frozen=True)
-class _Search:
-    """Where the curve of a shape reaches delta."""
+def _falls_to(delta: float, curve: Callable[..., Bounds], least: float) -> Bounds:
+    """Return certified bounds of where a shape's curve falls to `delta`; a bound at `least` may lie further down."""
 
-    n_bits: int
-    flip_prob: float
-    delta: float
+    @cache
+    def over(epsilon: float) -> float:
+        return log(max(curve(epsilon=epsilon, size=_UPPER).upper, 1e-300) / delta)
 
-    def curve(self, shape: BackgroundShape, epsilon: float, size: int) -> Bounds:
-        """Return certified bounds of the shape's delta(epsilon)."""
-        return background_delta(shape, n_bits=self.n_bits, flip_prob=self.flip_prob, epsilon=epsilon, size=size)
-
-    def excess(self, shape: BackgroundShape, epsilon: float, size: int) -> float:
-        """Return the log of the upper bound of the shape's curve over delta: at most 0 where it is safe."""
-        return log(max(self.curve(shape, epsilon, size).upper, 1e-300) / self.delta)
-
-    def ends(self, shape: BackgroundShape, least: float) -> Bounds:
-        """Return certified bounds of where the curve falls to delta; a bound at `least` may lie further down."""
-
-        @cache
-        def over(epsilon: float) -> float:
-            return self.excess(shape, epsilon, _UPPER)
-
-        low, high, step = least, least, _STEP
-        while over(high) > 0.0:
-            low, high, step = high, max(high * (1.0 + step), 1e-9), 8.0 * step
-        upper = least_where_kept(over, low, high, step=0.1 * _STEP * high) if low < high else least
-        back = _BACK
-        while (lower := upper * (1.0 - back)) > least:
-            if self.curve(shape, lower, _LOWER).lower > self.delta:
-                return Bounds(lower, upper)
-            back = 2.0 * back
-        return Bounds(least, upper)
+    low, high, step = least, least, _STEP
+    while over(high) > 0.0:
+        low, high, step = high, max(high * (1.0 + step), 1e-9), 8.0 * step
+    upper = least_where_kept(over, low, high, step=0.1 * _STEP * high) if low < high else least
+    back = _BACK
+    while (lower := upper * (1.0 - back)) > least:
+        if curve(epsilon=lower, size=_LOWER).lower > delta:
+            return Bounds(lower, upper)
+        back = 2.0 * back
+    return Bounds(least, upper)
 
 
 # Share of delta given to the event that there are few clones.

@@ -223,20 +223,24 @@ def describe(spec: Spec, release: _Release) -> str:
 
 def try_fit(spec: Spec, design: _Release, context: Context) -> pm.Model:
     """Build the model."""
-    return _modelled(spec, design)[0]()
+    return calibration(spec, design, Path(), None).build_model()
 
 
-def _modelled(spec: Spec, release: _Release) -> tuple[Callable[[], pm.Model], str, dict[str, Any]]:
-    """Return how to build the model, the variable that is judged, and what its sampler is set to."""
+def calibration(spec: Spec, design: _Release, beside: Path, n_records: int | None) -> Calibration:
+    """Return the model of a Bloom spec; its likelihood is exact, so that it simulates for itself."""
     from dpbayes.bloom.model import build_lattice_model, build_model
 
     if spec.lattice is not None:
-        population, classes = spec.lattice.population, spec.lattice.classes
-        build = partial(build_lattice_model, release, population=population, classes=classes)
-        return build, "reach", {"target_accept": 0.85}
-    if not isinstance(release, BloomRelease):
+        build: Callable[[], pm.Model] = partial(build_lattice_model, design, **spec.lattice.model_dump())
+        judged, sampling = "reach", {"target_accept": 0.85}
+    elif isinstance(design, BloomRelease):
+        build, judged, sampling = partial(build_model, design), "logo_probability", {}
+    else:
         raise SpecError("numbers or weeks of reach need the section [lattice], with population = the people there are")
-    return partial(build_model, release), "logo_probability", {}
+    named = {} if isinstance(design, ReachNumbers) else {"logo_probability": _set_names(design.n_filters)}
+    called = {"reach": "people reached", "logo_probability": "shares of sets of publishers"}
+    about = describe(spec, design)
+    return Calibration(build, about, var_names=(judged,), sampling=sampling, called=called, named=named)
 
 
 def fit(spec: Spec, release: _Release, context: Context) -> xr.DataTree:
@@ -245,32 +249,18 @@ def fit(spec: Spec, release: _Release, context: Context) -> xr.DataTree:
 
     if not isinstance(release, ReachNumbers) and not (context.folder / f"{_CERTIFICATE}.json").exists():
         context.echo("privacy: certifying other definitions and all pairs (up to a minute)")
-        context.keep(_CERTIFICATE, _certificate(release, _delta(spec)))
-    build, _, sampling = _modelled(spec, release)
-    sampling |= spec.sampling.model_dump(exclude={"seed"})
+        context.keep(_CERTIFICATE, [asdict(claim) for claim in _certificate(release, _delta(spec))])
+    model = calibration(spec, release, context.beside, None)
+    sampling = model.sampling | spec.sampling.model_dump(exclude={"seed"})
     seed = spec.sampling.seed
-    return sample(build(), random_seed=seed, progressbar=False, progress=context.progress, **sampling)
-
-
-def calibration(spec: Spec, design: _Release, beside: Path, n_records: int | None) -> Calibration:
-    """Return the model of a Bloom spec; its likelihood is exact, so that it simulates for itself."""
-    build, judged, sampling = _modelled(spec, design)
-    named = {} if isinstance(design, ReachNumbers) else {"logo_probability": _set_names(design.n_filters)}
-    return Calibration(
-        build,
-        design=describe(spec, design),
-        var_names=(judged,),
-        sampling=sampling,
-        called={"reach": "people reached", "logo_probability": "shares of sets of publishers"},
-        named=named,
-    )
+    return sample(model.build_model(), random_seed=seed, progressbar=False, progress=context.progress, **sampling)
 
 
 def _delta(spec: Spec) -> float:
     return spec.data.delta if spec.privacy is None else spec.privacy.delta
 
 
-def _certificate(release: BloomRelease | WeeklyFilters, delta: float) -> list[dict[str, Any]]:
+def _certificate(release: BloomRelease | WeeklyFilters, delta: float) -> list[EpsilonClaim]:
     """State epsilon of a release for the paper's pair by both definitions, and for all pairs; weeks add up."""
     weeks = release.weeks
     share = _weekly_delta(delta, len(weeks))
@@ -279,11 +269,11 @@ def _certificate(release: BloomRelease | WeeklyFilters, delta: float) -> list[di
         for week in weeks
     ]
     if len(weeks) == 1:
-        return [asdict(claim) for claim in every[0]]
+        return list(every[0])
     # Privacy losses of independent weeks add up, so upper bounds do, under both definitions; lower bounds do not.
     sums = [math.fsum(claim.upper for claim in alike) * (1.0 + _ROUNDING) for alike in zip(*every, strict=True)]
     added = zip(every[0], sums, strict=True)
-    return [asdict(replace(claim, epsilon=Bounds(0.0, upper), delta=delta)) for claim, upper in added]
+    return [replace(claim, epsilon=Bounds(0.0, upper), delta=delta) for claim, upper in added]
 
 
 @lru_cache(maxsize=64)
@@ -321,37 +311,43 @@ def _simulate(spec: Spec) -> tuple[list[Filters], dict[str, Any]]:
 
 
 def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, Any]) -> Findings:
-    """Return the page: privacy, reach with intervals, and what the width comes from."""
-    if spec.lattice is not None:
-        return _lattice_findings(spec, release, result, kept)
+    """Return the page: reach with intervals, what the width comes from, and privacy."""
+    truth = kept.get(_TRUTH)
+    found = (_logo_findings if spec.lattice is None else _lattice_findings)(spec, release, result, truth)
+    if truth is not None:
+        found = replace(found, answer=f"{found.answer} The simulated truth of all together is {truth['union']:,}.")
+    if isinstance(release, ReachNumbers):
+        return replace(found, cost=[NO_COST])
+    claims = [EpsilonClaim(**one | {"epsilon": Bounds(**one["epsilon"])}) for one in kept[_CERTIFICATE]]
+    return replace(
+        found,
+        sections=[*found.sections, _privacy_section(claims, release)],
+        terms=PrivacyTerms("one-position", "position", _delta(spec)),
+        cost=_epsilon_facts(claims),
+    )
+
+
+def _logo_findings(spec: Spec, release: BloomRelease, result: xr.DataTree, truth: dict[str, Any] | None) -> Findings:
+    """Return the page of one release of filters, but for its privacy."""
     from dpbayes.bloom.model import draw_reach, draw_true_counts
 
-    claims, truth, draws = kept[_CERTIFICATE], kept.get(_TRUTH), _thinned(result)
+    draws, names = _thinned(result), _set_names(release.n_filters)
     true = draw_true_counts(draws["logo_probability"][0], release, random_seed=spec.sampling.seed)
     law = BitDistribution(release.n_bits, release.decay)
     posterior = draw_reach(true, law, random_seed=spec.sampling.seed + 1)
     reached, rows = mean_and_interval(posterior), _estimates(release, truth)
-    prior = _prior_section(draws.assign(people_reached=(("chain", "draw"), posterior[None])), release)
+    flips = Fact("flip_prob", "flip probability", release.flip_prob, f"{release.flip_prob:.4f}")
     return Findings(
-        answer=_found(rows, reached, release.n_filters) + _truth_told(truth),
+        answer=_found(rows, reached, release.n_filters),
         picture=_reach_picture(rows, posterior),
         sections=[
             _reach_section(rows, posterior),
-            prior,
+            _prior_section(draws.assign(people_reached=(("chain", "draw"), posterior[None])), release, names),
             _sources_section(true, law, release.n_filters, seed=spec.sampling.seed + 2),
-            _privacy_section(claims, release),
         ],
-        headline=[
-            Fact("flip_prob", "flip probability", release.flip_prob, f"{release.flip_prob:.4f}"),
-            _reach_fact(reached),
-        ],
+        headline=[flips, _reach_fact(reached)],
         judged="The shares of all sets of publishers are judged.",
-        named={
-            "logo_probability": _set_names(release.n_filters),
-            "released_probability": [f"{name}, as released" for name in _set_names(release.n_filters)],
-        },
-        terms=PrivacyTerms("one-position", "position", _delta(spec)),
-        cost=_epsilon_facts(claims),
+        named={"logo_probability": names, "released_probability": [f"{name}, as released" for name in names]},
     )
 
 
@@ -378,31 +374,26 @@ def _found(rows: list[_Row], reached: Any, n_publishers: int) -> str:
     )
 
 
-def _truth_told(truth: dict[str, Any] | None) -> str:
-    return "" if truth is None else f" The simulated truth of all together is {truth['union']:,}."
-
-
 def _reach_fact(reached: Any) -> Fact:
     return Fact("reach", "people reached, posterior mean", float(reached[0]), show_interval(*reached)[0])
 
 
-def _epsilon_facts(claims: list[dict[str, Any]]) -> list[Fact]:
+def _epsilon_facts(claims: list[EpsilonClaim]) -> list[Fact]:
     """Put what the release costs first: for every pair, and for the paper's."""
     every = _every_pair(claims)
     shown = {"epsilon": claims[0]} if every == claims[0] else {"epsilon_every": every, "epsilon": claims[0]}
     return [
-        Fact(key, f"epsilon at delta {claim['delta']:g}, {claim['scope']}", upper, f"{upper:.4f}")
+        Fact(key, f"epsilon at delta {claim.delta:g}, {claim.scope}", claim.upper, f"{claim.upper:.4f}")
         for key, claim in shown.items()
-        for upper in [claim["epsilon"]["upper"]]
     ]
 
 
-def _every_pair(claims: list[dict[str, Any]]) -> dict[str, Any]:
+def _every_pair(claims: list[EpsilonClaim]) -> EpsilonClaim:
     """Return the claim that covers all pairs, tight definition."""
-    return next(one for one in claims if one["scope"].startswith("all pairs") and one["definition"] == "tight")
+    return next(one for one in claims if one.scope.startswith("all pairs") and one.definition == "tight")
 
 
-def _privacy_section(claims: list[dict[str, Any]], release: BloomRelease | WeeklyFilters) -> PageSection:
+def _privacy_section(claims: list[EpsilonClaim], release: BloomRelease | WeeklyFilters) -> PageSection:
     text = (
         "Neighbouring inputs differ in one position of the filters (one-position): a person more or less, or other "
         "publishers for one person. Only a number that covers all pairs protects every input: its upper bound is "
@@ -417,15 +408,14 @@ def _privacy_section(claims: list[dict[str, Any]], release: BloomRelease | Weekl
             "The sums are upper bounds; no lower bound but 0 is computed for them."
         )
     columns = ["definition", "covers", ("delta", "g"), ("lower bound", ".5f", "lower"), ("epsilon", ".5f", "upper")]
-    rows = [(c["definition"], c["scope"], c["delta"], c["epsilon"]["lower"], c["epsilon"]["upper"]) for c in claims]
+    rows = [(c.definition, c.scope, c.delta, c.lower, c.upper) for c in claims]
     table = Table("privacy", f"Certified epsilon{several} at {_flips(release, '.6f')}.", columns, rows)
     persons = _exchange_blocks(_every_pair(claims))
     return PageSection("Privacy", [*simulation_warning(release.sampler), Paragraph(text), table, *persons])
 
 
-def _exchange_blocks(claim: dict[str, Any]) -> list[Any]:
+def _exchange_blocks(every: EpsilonClaim) -> list[Any]:
     """State what the bound for all pairs gives for persons: once, and when one is exchanged for another."""
-    every = EpsilonClaim(**(claim | {"epsilon": Bounds(**claim["epsilon"])}))
     epsilon, delta = exchange_bound(every)
     costs = [
         ("a person more or less, or other publishers for one", 1, every.upper, every.delta),
@@ -512,7 +502,7 @@ def _sources_section(true: Any, law: BitDistribution, n_publishers: int, *, seed
     )
 
 
-def _prior_section(posterior: xr.Dataset, release: BloomRelease) -> PageSection:
+def _prior_section(posterior: xr.Dataset, release: BloomRelease, names: list[str]) -> PageSection:
     """Judge the prior of the logo shares, by those shares and by the reach drawn from them."""
     import xarray as xr
 
@@ -529,7 +519,7 @@ def _prior_section(posterior: xr.Dataset, release: BloomRelease) -> PageSection:
         log_likelihood=likelihood,
         answers=["people_reached"],
         called={"people_reached": "people reached", "logo_probability": "shares of sets of publishers"},
-        named={"logo_probability": _set_names(release.n_filters)},
+        named={"logo_probability": names},
     )
 
 
@@ -547,9 +537,9 @@ def _set_names(k: int) -> list[str]:
     return names[:-1] + (["all publishers"] if k > 1 else names[-1:])
 
 
-def _lattice_findings(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, Any]) -> Findings:
-    """Return the page of a reach lattice."""
-    lattice, truth = ReachLattice.from_trace(result), kept.get(_TRUTH)
+def _lattice_findings(spec: Spec, release: Any, result: xr.DataTree, truth: dict[str, Any] | None) -> Findings:
+    """Return the page of a reach lattice, but for its privacy."""
+    lattice = ReachLattice.from_trace(result)
     reached = mean_and_interval(lattice.union())
     mean, low, high = show_interval(*reached)
     when = "" if lattice.n_weeks == 1 else f"By week {lattice.n_weeks}, "
@@ -557,49 +547,36 @@ def _lattice_findings(spec: Spec, release: Any, result: xr.DataTree, kept: Mappi
     alone = {name: mean_and_interval(lattice.union([name])).tolist() for name in lattice.publishers}
     smallest = min(alone, key=lambda name: alone[name][0])
     mean_alone, low_alone, high_alone = show_interval(*alone[smallest])
-    answer = (
-        f"{when}{len(alone)} publishers have reached {people}, and the smallest, {smallest}, "
-        f"{mean_alone} ({low_alone} to {high_alone}); posterior means with 95 % intervals."
-    )
-    sections = [_lattice_section(lattice, release, truth), _frequency_section(lattice, truth)]
-    published = isinstance(release, ReachNumbers)
     by_week = [f" by week {week}" for week in range(1, lattice.n_weeks + 1)] if when else [""]
+    sets = result["posterior"].to_dataset()["set"].values
     return Findings(
-        answer=answer + _truth_told(truth),
-        sections=sections if published else [*sections, _privacy_section(kept[_CERTIFICATE], release)],
+        answer=f"{when}{len(alone)} publishers have reached {people}, and the smallest, {smallest}, "
+        f"{mean_alone} ({low_alone} to {high_alone}); posterior means with 95 % intervals.",
+        sections=[_lattice_section(lattice, release, truth), _frequency_section(lattice, truth)],
         headline=[_reach_fact(reached)],
-        picture=_lattice_picture(lattice, release if published else None),
+        picture=_lattice_picture(lattice, release if isinstance(release, ReachNumbers) else None),
         judged="The reach of each publisher, each pair and all, by each week, is judged.",
-        named={
-            "reach": [
-                f"reach of {name}{when}" for name in result["posterior"].to_dataset()["set"].values for when in by_week
-            ]
-        },
-        terms=None if published else PrivacyTerms("one-position", "position", _delta(spec)),
-        cost=[NO_COST] if published else _epsilon_facts(kept[_CERTIFICATE]),
+        named={"reach": [f"reach of {name}{week}" for name in sets for week in by_week]},
     )
 
 
 def _lattice_section(lattice: ReachLattice, release: Any, truth: dict[str, Any] | None) -> PageSection:
     """List the reach of each publisher, each pair and all by the last week, beside what was published."""
-    k = len(lattice.publishers)
+    k, published = len(lattice.publishers), isinstance(release, ReachNumbers)
     rows = []
     for which in shown_sets(k):
         names = [lattice.publishers[place] for place in which]
         row: list[Any] = [" + ".join(names)]
-        if isinstance(release, ReachNumbers):
-            member = np.isin(np.arange(k), which)
-            same = (release.sets == member).all(axis=1) & (release.weeks == lattice.n_weeks)
+        if published:
+            same = (release.sets == np.isin(np.arange(k), which)).all(axis=1) & (release.weeks == lattice.n_weeks)
             row.append(float(release.values[same][0]) if same.any() else None)
         row += mean_and_interval(lattice.union(names)).tolist()
         if truth is not None:
             alone = truth["publishers"][which[0]] if len(which) == 1 else None
             row.append(truth["union"] if len(which) == k else alone)
-        rows.append(tuple(row))
-    columns = [Column("people reached by at least one of", key="set")]
-    columns += [Column("published", ",.0f")] * isinstance(release, ReachNumbers)
-    columns += interval_columns(",.0f")
-    columns += [_TRUE_COLUMN] * (truth is not None)
+        rows.append(row)
+    columns = [Column("people reached by at least one of", key="set"), *[Column("published", ",.0f")] * published]
+    columns += [*interval_columns(",.0f"), *[_TRUE_COLUMN] * (truth is not None)]
     text = (
         "All numbers are those of one audience at every draw: no set reaches fewer people than a part of it, no week "
         "fewer than the one before, and no group of people that inclusion and exclusion gives is negative. So the "

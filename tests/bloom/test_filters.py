@@ -41,7 +41,7 @@ def test_kronecker_action_is_the_matrix(k, p, seed):
 def test_bits_and_logos_convert():
     bits = np.random.default_rng(0).integers(0, 2, size=(5, 40))
     filters = Filters.from_bits(bits)
-    np.testing.assert_array_equal(filters.bits, bits)
+    np.testing.assert_array_equal(filters.logos >> np.arange(5)[:, None] & 1, bits)
     counts = Filters.from_bits(bits).counts
     assert counts.sum() == 40 and counts.size == 32
     np.testing.assert_array_equal(counts, np.bincount(2 ** np.arange(5) @ bits, minlength=32))

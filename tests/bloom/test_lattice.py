@@ -1,5 +1,6 @@
 import itertools
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pymc as pm
@@ -264,9 +265,9 @@ def test_a_spec_of_weekly_filters(tmp_path):
     assert [week.flip_prob for week in release.weeks] == [week.flip_prob for week in design.weeks]
     alone = bloom_epsilon(flip_prob=release.weeks[0].flip_prob, delta=1e-3, n_filters=2, n_bits=4000)
     claims = study._certificate(release, 3e-3)
-    assert claims[0]["epsilon"]["upper"] == pytest.approx(3 * alone.upper, rel=1e-6)
-    assert 5.99 < claims[0]["epsilon"]["upper"] <= 6.0 and claims[0]["delta"] == 3e-3
-    assert {claim["epsilon"]["lower"] for claim in claims} == {0.0}
+    assert claims[0].upper == pytest.approx(3 * alone.upper, rel=1e-6)
+    assert 5.99 < claims[0].upper <= 6.0 and claims[0].delta == 3e-3
+    assert {claim.lower for claim in claims} == {0.0}
     again = study.read_release(release.write(tmp_path / "release.json"))
     assert again.digest == release.digest and again.privacy_record == release.privacy_record
     words = f"2 filters of 4,000 bits at flip probability {release.weeks[0].flip_prob:.4f}, 3 weeks, "
@@ -278,7 +279,8 @@ def test_a_spec_of_weekly_filters(tmp_path):
             estimate = estimate_reach(week).union((place,))
             assert abs(estimate.value - share * people) < 5 * np.hypot(estimate.stderr, np.sqrt(people) / 2)
     assert study.try_fit(spec, design, context)["reach"].eval().shape == (3, 3)
-    findings = study.sections(spec, release, prior_trace(release, 2500), {"certificate": claims, "truth": truth})
+    kept = {"certificate": [asdict(claim) for claim in claims], "truth": truth}
+    findings = study.sections(spec, release, prior_trace(release, 2500), kept)
     (table,) = [b for s in findings.sections for b in s.blocks if getattr(b, "name", "") == "privacy"]
     assert "of 3 weeks" in table.caption and "By week 3, 2 publishers" in findings.answer
     path.write_text(WEEKS.partition("[lattice]")[0])

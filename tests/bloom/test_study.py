@@ -43,9 +43,9 @@ def test_the_release_is_that_of_the_design(tmp_path):
     spec, context = loaded.spec, Context(tmp_path, tmp_path, echo=lines.append)
     design = study.design(spec, tmp_path)
     claims = study._certificate(design, 1e-3)
-    scopes = [claim["scope"] for claim in claims]
+    scopes = [claim.scope for claim in claims]
     assert scopes == ["paper's pair, certified", "paper's pair, certified", "all pairs, upper bound"]
-    assert claims[0]["epsilon"]["upper"] <= 1.5
+    assert claims[0].upper <= 1.5
     release = study.release(spec, context, rng=np.random.default_rng(4), ledger=None)
     assert (release.n_bits, release.n_filters, release.flip_prob) == (4000, 2, design.flip_prob)
     assert release.sampler == "simulation" and release.adjacency == "one-position"
@@ -81,7 +81,7 @@ def test_the_page_states_the_exchange_of_a_person_by_the_bound_for_all_pairs(tmp
         block for block in study._privacy_section(claims, design).blocks if getattr(block, "name", "") == "persons"
     ]
     (_, one, epsilon, delta), (_, two, twice, larger) = table.rows
-    bound = claims[2]["epsilon"]["upper"]
+    bound = claims[2].upper
     assert (one, two, delta) == (1, 2, 1e-3)
     assert bound <= epsilon <= bound * (1 + 1e-5) and 2 * bound <= twice <= 2 * bound * (1 + 1e-5)
     group = (1 + np.exp(bound)) * 1e-3
