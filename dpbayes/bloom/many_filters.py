@@ -450,7 +450,7 @@ def _root(law: RatioLaw, delta: float, largest: float) -> Bounds:
 def _first(holds: Callable[[np.ndarray], np.ndarray], start: float, end: float) -> float:
     """Return a point where something holds, close to the first from `start` on; `end` where it is found nowhere."""
     for _ in range(8):
-        grid = np.linspace(start, end, 34)
+        grid = np.linspace(start, end, 34) if start < end else np.linspace(end, start, 34)[::-1]
         found = np.flatnonzero(holds(grid))
         if not found.size:
             break

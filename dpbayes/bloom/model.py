@@ -427,16 +427,13 @@ class _Operation(Op):
 
     __props__ = ()
     code: ClassVar[Any]
+    infer_shape: Any  # a function of the node and its inputs' shapes
 
     def make_node(self, *inputs: Any) -> Apply:
         """Return the node, whose two outputs are matrices; known shapes save checks and their compiling."""
         given = list(map(pt.as_tensor, inputs))
         shapes = self.infer_shape(None, [one.type.shape for one in given])
         return Apply(self, given, [pt.tensor(dtype="float64", shape=shape) for shape in shapes])
-
-    def infer_shape(self, node: Apply | None, shapes: Any) -> list[Any]:
-        """Return the shapes of the outputs."""
-        raise NotImplementedError
 
     def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
         """Evaluate outside a compiled graph."""

@@ -618,18 +618,15 @@ def _lattice_picture(lattice: ReachLattice, numbers: ReachNumbers | None) -> Fig
     weeks = range(1, lattice.n_weeks + 1)
     drawn: list[int] | None = None if numbers is None else []  # the marks are the published numbers'
     for place, (label, names) in enumerate(sets):
-        low, middle, high = np.array(
-            [np.quantile(lattice.union(names, week=week), [0.025, 0.5, 0.975]) for week in weeks]
-        ).T
+        draws = np.array([lattice.union(names, week=week) for week in weeks])
+        low, middle, high = np.quantile(draws, [0.025, 0.5, 0.975], axis=1)
         colour, style, mark = COLOURS[place % len(COLOURS)], ("-", "--")[place // len(COLOURS)], "os^Dv*PX"[place % 8]
         axis.fill_between(weeks, low, high, color=colour, alpha=0.25, linewidth=0)
         axis.plot(weeks, middle, style, color=colour, label=label, marker=mark, markersize=5, markevery=drawn)
         if numbers is not None:
-            member = np.isin(lattice.publishers, names)
-            same = (numbers.sets == member).all(axis=1)
+            same = (numbers.sets == np.isin(lattice.publishers, names)).all(axis=1)
             axis.plot(numbers.weeks[same], numbers.values[same], mark, color=colour, markersize=5)
-    axis.set_xlabel("week")
-    axis.set_ylabel("people reached")
+    axis.set(xlabel="week", ylabel="people reached")
     axis.yaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
     axis.legend(fontsize=8, ncols=2)
     beside = "" if numbers is None else ", and the published numbers as marks"

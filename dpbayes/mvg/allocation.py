@@ -276,11 +276,7 @@ _STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 
 
 def noise_ellipses(
-    costs: Sequence[NoiseCost],
-    ranges: FeatureRanges,
-    *,
-    names: Sequence[str] = (),
-    unit: str = "",
+    costs: Sequence[NoiseCost], ranges: FeatureRanges, *, names: Sequence[str] = (), unit: str = ""
 ) -> Figure:
     """Draw each mechanism's noise ellipse around the sensitivity set, for the first two features."""
     import matplotlib.pyplot as plt
@@ -306,8 +302,7 @@ def noise_ellipses(
         colour, style = COLOURS[place % len(COLOURS)], _STYLES[place % len(_STYLES)]
         axis.plot(*curve, color=colour, linestyle=style, label=cost.mechanism)
     suffix = f" ({unit})" if unit else ""
-    axis.set_xlabel(f"change in {first}{suffix}")
-    axis.set_ylabel(f"change in {second}{suffix}")
+    axis.set(xlabel=f"change in {first}{suffix}", ylabel=f"change in {second}{suffix}")
     if 0.25 <= half[0] / half[1] <= 4.0:
         axis.set_aspect(float(half[0] / half[1]))
     axis.axhline(0, color="#bbbbbb", linewidth=0.6, zorder=0)

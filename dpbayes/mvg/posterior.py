@@ -480,14 +480,11 @@ def log_densities(trace: xr.DataTree, data: WhitenedMoments) -> tuple[dict[str, 
 
 def _parameters(trace: xr.DataTree, data: WhitenedMoments) -> tuple[Floats, Floats, Floats]:
     """Return the draws of a trace as coordinates x (N, dimension), beta (N, p) and tau (N,), in range units."""
-    below = [_flat(trace, "scatter_lower")] if len(data.coordinates.predictors) > 1 else []
-    diagonal = np.log(_flat(trace, "scatter_diagonal")) / 2.0
-    x = np.concatenate([_flat(trace, "mean_range"), diagonal, *below], axis=1)
-    beta = np.concatenate([_flat(trace, "intercept_range"), _flat(trace, "coefficient_range")], axis=1)
-    return x, beta, _flat(trace, "residual_range")[:, 0]
-
-
-def _flat(trace: xr.DataTree, name: str) -> Floats:
-    """Return draws of all chains as an array of shape (draws, values)."""
-    values = np.asarray(trace["posterior"][name].transpose("chain", "draw", ...), dtype=float)
-    return values.reshape(values.shape[0] * values.shape[1], -1)
+    draws = trace["posterior"].to_dataset().stack(all=("chain", "draw"), create_index=False).transpose("all", ...)
+    below = [draws["scatter_lower"]] if len(data.coordinates.predictors) > 1 else []
+    x = np.column_stack([draws["mean_range"], np.log(draws["scatter_diagonal"]) / 2.0, *below])
+    return (
+        x,
+        np.column_stack([draws["intercept_range"], draws["coefficient_range"]]),
+        draws["residual_range"].to_numpy(),
+    )
