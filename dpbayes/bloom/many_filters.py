@@ -68,7 +68,7 @@ def chernoff_range(weights: np.ndarray, values: np.ndarray, n: int) -> tuple[flo
 def _lattice_power(
     weights: np.ndarray, index: np.ndarray, *, n: int, size: int, theta: float, ends: tuple[float, float], side: Side
 ) -> tuple[int, np.ndarray, np.ndarray, float]:
-    """Return the n-fold convolution of a law on lattice points `index`: first point, masses, error and mass beyond."""
+    """Return the n-fold convolution of a law on lattice points `index`: first point, sums, errors and mass beyond."""
     values = index.astype(float)
     tilted = weights * np.exp(theta * (values - (values.max() if theta > 0 else 0.0)))
     log_total = float(np.log(tilted.sum())) + (theta * float(values.max()) if theta > 0 else 0.0)
@@ -81,11 +81,11 @@ def _lattice_power(
     mass = folded[: last - first + 1]
     log_growth = n * log_total - theta * (first + np.arange(mass.size))
     growth = np.exp(np.minimum(log_growth, 300.0))
-    outward = growth if side == "lower" else growth[::-1]
+    mass, outward = (mass * growth, growth) if side == "lower" else ((mass * growth)[::-1], growth[::-1])
     # What lies outside of one length, e^-36 of the tilted law on either side, may have folded onto any point.
     error = square_error * np.sqrt(np.cumsum(outward**2)) + 2 * np.exp(-_OUTSIDE) * np.maximum.accumulate(outward)
     outside = 2 * np.exp(-_OUTSIDE) * outward[0] / min(abs(theta), 1.0)
-    return first, mass * growth, error, float(outside)
+    return first, np.append(0.0, np.cumsum(mass)), np.append(error[0], error), float(outside)
 
 
 # Candidate lattice steps: rounding gains from a lucky step, splitting hardly does.
@@ -98,8 +98,8 @@ class ColumnSum:
 
     origin: float  # S' takes the values origin + step * (0, 1, 2, ...)
     step: float
-    mass: np.ndarray
-    error: np.ndarray  # bound on the error of the sum of the 1, 2, ... points nearest to the side's end
+    sums: np.ndarray  # masses of the 0, 1, 2, ... points nearest to the side's end
+    errors: np.ndarray  # bounds on the errors of these
     beyond: float  # bound on the sum, over the steps past that end, of the mass further out
     split: bool  # whether the lattice law was made by splitting values with their means kept
     slack: float  # bound on |S - S'|, outside of an event of probability `exception`
@@ -107,34 +107,25 @@ class ColumnSum:
     side: Side  # "upper" answers for S > x, "lower" for S <= x
 
     @cached_property
-    def _sums(self) -> np.ndarray:
-        """Masses summed towards the lattice point from the side's end; one more entry, 0, past that end."""
-        return np.append(0.0, np.cumsum(self.mass if self.side == "lower" else self.mass[::-1]))
-
-    @cached_property
     def _integral(self) -> np.ndarray:
-        return np.append(0.0, np.cumsum(self._sums[1:])) * self.step
-
-    @cached_property
-    def _error(self) -> np.ndarray:
-        return np.append(self.error[0], self.error)
+        return np.append(0.0, np.cumsum(self.sums[1:])) * self.step
 
     @cached_property
     def _integral_error(self) -> np.ndarray:
-        return np.append(0.0, np.cumsum(self._error[1:])) * self.step + self.beyond * self.step
+        return np.append(0.0, np.cumsum(self.errors[1:])) * self.step + self.beyond * self.step
 
     def _place(self, x: np.ndarray) -> np.ndarray:
         """Distance of `x` from the side's end point, in steps; nothing is added near the lower end: it would round."""
         at = (x - self.origin) / self.step
-        return at if self.side == "lower" else (self.mass.size - 1) - at
+        return at if self.side == "lower" else (self.sums.size - 2) - at
 
     def _tail(self, x: np.ndarray, *, shift: float) -> tuple[np.ndarray, np.ndarray]:
         """Mass beyond `x`, the threshold moved outward by `shift` (negative: inward), with its error."""
         outward = -shift if self.side == "lower" else shift
         place = self._place(x + outward)
         count = np.floor(place) + 1 if self.side == "lower" else np.ceil(place)
-        count = np.clip(count, 0, self.mass.size).astype(np.int64)
-        return self._sums[count], self._error[count]
+        count = np.clip(count, 0, self.sums.size - 1).astype(np.int64)
+        return self.sums[count], self.errors[count]
 
     def tail_bounds(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Certified bounds of P(S > x) for the upper side, P(S <= x) for the lower."""
@@ -145,12 +136,12 @@ class ColumnSum:
 
     def excess_bounds(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Certified bounds of E(S - x)_+ for the upper side, E(x - S)_+ for the lower; needs splitting."""
-        size = self.mass.size
+        size = self.sums.size - 1
         at = np.clip(self._place(x), 0.0, None)
         below = np.minimum(at, size - 1 if self.side == "lower" else size).astype(np.int64)
-        slope = self._sums[np.minimum(below + 1, size)]
+        slope = self.sums[np.minimum(below + 1, size)]
         value = self._integral[below] + (at - below) * self.step * slope
-        miss = self._integral_error[below] + (at - below) * self.step * self._error[np.minimum(below + 1, size)]
+        miss = self._integral_error[below] + (at - below) * self.step * self.errors[np.minimum(below + 1, size)]
         miss = miss + 8 * UNIT * (1 + size**0.5) * value + 8 * UNIT * (np.abs(x) + abs(self.origin)) * slope
         near_more, error = self._tail(x, shift=-2 * self.slack)
         near_fewer, _ = self._tail(x, shift=2 * self.slack)
@@ -175,8 +166,8 @@ def column_sum(
     weights, offsets = weights[keep], values[keep] - values[0]
     base = n * values[0]
     if n == 0 or weights.size == 1:
-        mass, error = np.array([float(weights[0]) ** n]), np.array([UNIT * (n + 4)])
-        return ColumnSum(base, max(base, 1.0), mass, error, 0.0, split, 0.0, 0.0, side)
+        sums, errors = np.array([0.0, float(weights[0]) ** n]), np.full(2, UNIT * (n + 4))
+        return ColumnSum(base, max(base, 1.0), sums, errors, 0.0, split, 0.0, 0.0, side)
     # In units of a power of two near the largest value, exactly: squares of values would overflow.
     unit = 2.0 ** np.floor(np.log2(offsets[-1]))
     offsets = offsets / unit
@@ -185,12 +176,12 @@ def column_sum(
     step, slack = _choose_step(weights, offsets, n, _least_step(offsets, high - low, size), exception, split)
     masses, index, shift = _to_lattice(weights, offsets / step, split)
     ends = low / step, high / step
-    first, mass, error, beyond = _lattice_power(masses, index, n=n, size=size, theta=theta * step, ends=ends, side=side)
+    first, sums, errors, far = _lattice_power(masses, index, n=n, size=size, theta=theta * step, ends=ends, side=side)
     step, slack = step * unit, slack * unit
     origin = base + n * step * shift + step * first
     # The lattice itself is exact to a few ulps of its largest value.
-    slack += 8 * UNIT * (abs(base) + n * step * abs(shift) + step * (first + mass.size))
-    return ColumnSum(origin, step, mass, error, beyond, split, slack, exception, side)
+    slack += 8 * UNIT * (abs(base) + n * step * abs(shift) + step * (first + sums.size - 1))
+    return ColumnSum(origin, step, sums, errors, far, split, slack, exception, side)
 
 
 def _tilt(weights: np.ndarray, offsets: np.ndarray, n: int, focus: float, side: Side) -> float:

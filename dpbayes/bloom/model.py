@@ -34,14 +34,11 @@ MAX_FILTERS = 8
 CONCENTRATION = 0.5
 """Jeffreys' prior."""
 _TINY = 1e-300
-_ACTIVITY = 1.5
-"""Prior median of the scale of activity."""
+_ACTIVITY = 1.5  # prior median of the scale of activity
+# Prior mean and standard deviation of its shape: 0 is log-normal; gamma laws of shape .3 to 2 have -.5 to -.2.
 _SHAPE = (-0.3, 0.2)
-"""Prior mean and standard deviation of its shape: 0 is log-normal; gamma laws of shape .3 to 2 have -.5 to -.2."""
-_TASTE = 0.7
-"""Scale of tastes."""
-_REACH = 0.85
-"""How far the classes' normal scores go: 2.8 for 12 of them, from -2.8."""
+_TASTE = 0.7  # scale of tastes
+_REACH = 0.85  # how far the classes' normal scores go: 2.8 for 12 of them, from -2.8
 
 
 def build_model(release: BloomRelease, *, concentration: float = CONCENTRATION) -> pm.Model:

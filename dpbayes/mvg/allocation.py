@@ -194,12 +194,9 @@ class NoiseCost:
 
     mechanism: str
     noise: MatrixGaussian
-    stddev: float
-    """Weighted root mean square of the noise of one value."""
-    ratio: float
-    """`stddev` divided by the optimal one."""
-    epsilon: float
-    """Exact privacy cost at the guarantee's delta; the paper's mechanisms cost far less than they may."""
+    stddev: float  # weighted root mean square of the noise of one value
+    ratio: float  # `stddev` divided by the optimal one
+    epsilon: float  # exact privacy cost at the guarantee's delta; the paper's mechanisms cost far less than they may
 
 
 def supremum_norm(ranges: FeatureRanges, n: int) -> float:

@@ -483,8 +483,5 @@ def _parameters(trace: xr.DataTree, data: WhitenedMoments) -> tuple[Floats, Floa
     draws = trace["posterior"].to_dataset().stack(all=("chain", "draw"), create_index=False).transpose("all", ...)
     below = [draws["scatter_lower"]] if len(data.coordinates.predictors) > 1 else []
     x = np.column_stack([draws["mean_range"], np.log(draws["scatter_diagonal"]) / 2.0, *below])
-    return (
-        x,
-        np.column_stack([draws["intercept_range"], draws["coefficient_range"]]),
-        draws["residual_range"].to_numpy(),
-    )
+    beta = np.column_stack([draws["intercept_range"], draws["coefficient_range"]])
+    return x, beta, draws["residual_range"].to_numpy()
