@@ -4,15 +4,13 @@ import math
 import os
 from collections.abc import Iterable
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._lazy import xr
 from dpbayes.errors import InputError
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 type Floats = npt.NDArray[np.float64]
 type Ints = npt.NDArray[np.int64]
@@ -173,8 +171,6 @@ def generator(random_state: Any, name: str) -> np.random.Generator:
 
 def given_trace(trace: Any, *groups: str) -> "xr.DataTree":
     """Return a trace that has some groups, or raise `InputError`."""
-    import xarray as xr
-
     instance(trace, xr.DataTree, "trace", remedy="inference.sample makes one")
     for group in groups:
         if group not in trace.children:

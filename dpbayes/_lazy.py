@@ -31,6 +31,8 @@ class _Module(ModuleType):
 
 if TYPE_CHECKING:
     import narwhals as nw
+    import pandas as pd
     import polars as pl
+    import xarray as xr
 else:
-    nw, pl = _Module("narwhals"), _Module("polars")
+    nw, pd, pl, xr = map(_Module, ("narwhals", "pandas", "polars", "xarray"))

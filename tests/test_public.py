@@ -50,9 +50,9 @@ def test_a_data_engine_loads_on_first_use_and_is_itself_then():
     code = (
         "import pickle, sys, dpbayes.data, dpbayes.ide.study\n"
         "from dpbayes._lazy import pl\n"
-        "print('polars' in sys.modules, 'narwhals' in sys.modules)\n"
+        "print(any(name in sys.modules for name in ('polars', 'narwhals', 'pandas', 'xarray')))\n"
         "import polars\n"
         "print(pl.DataFrame is polars.DataFrame, pickle.loads(pickle.dumps(pl)) is polars)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "False", "True", "True"]
+    assert done.stdout.split() == ["False", "True", "True"]

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import numpy as np
 
 from dpbayes._arguments import as_array, instance, one_of, ordered, real_numbers, shown, whole_number
+from dpbayes._lazy import nw
 from dpbayes.bloom.claims import MAX_FILTERS, MAX_POSITIONS, MAX_WEEKS, check_decay, check_flip_prob
 from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.privacy.envelope import Enveloped, FileKind, expect
@@ -105,8 +106,6 @@ class BitDistribution:
 def hash_items(items: Any, *, seed: int) -> np.ndarray:
     """Hash people to 64 bits; equal items and seeds give equal hashes everywhere."""
     whole_number(seed, "seed", low=0, high=2**64 - 1)
-    import narwhals as nw
-
     column = nw.from_native(items, allow_series=True, pass_through=True)
     if isinstance(column, nw.Series) and column.dtype == nw.String:
         items = column.to_list()  # an array takes as many bytes for every text as the longest one has

@@ -19,6 +19,7 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 
 from dpbayes._arguments import Floats, Ints, instance, positive_finite, whole_number
+from dpbayes._lazy import xr
 from dpbayes._machine_code import kept, loop, source_key, writable
 from dpbayes.bloom.claims import check_publishers
 from dpbayes.bloom.filters import BitDistribution, BloomRelease, WeeklyFilters, transition_matrix
@@ -27,7 +28,6 @@ from dpbayes.errors import InputError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    import xarray as xr
 
 
 MAX_FILTERS = 8
@@ -273,8 +273,6 @@ def reach_variances(
 
 def logo_densities(trace: xr.DataTree, counts: npt.ArrayLike) -> tuple[xr.DataArray, xr.DataArray]:
     """Return log prior (with the default concentration) and log-likelihood at every draw, up to constants."""
-    import xarray as xr
-
     posterior, dims = trace["posterior"].to_dataset(), ("chain", "draw")
     shares, shown = (
         np.log(np.maximum(posterior[name].transpose(*dims, ...).to_numpy(), _TINY))

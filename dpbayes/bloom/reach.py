@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -26,13 +26,11 @@ from dpbayes._arguments import (
     whole_number,
 )
 from dpbayes._files import input_file
+from dpbayes._lazy import xr
 from dpbayes.bloom.claims import MAX_WEEKS, check_publishers
 from dpbayes.bloom.filters import BitDistribution, BloomRelease, sweep
 from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.privacy.envelope import Enveloped, FileKind, expect
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from dpbayes._lazy import xr
 from dpbayes.bloom.claims import MAX_WEEKS, EpsilonClaim, exchange_bound, outward
 from dpbayes.bloom.filters import BitDistribution, BloomRelease, Filters, WeeklyFilters, build_filters, shuffle_flip
 from dpbayes.bloom.reach import ReachLattice, ReachNumbers, estimate_reach, read_reach_numbers, shown_sets
@@ -27,7 +28,6 @@ from dpbayes.runs.spec import Chains, DataSection, Draws, Positive, PrivacySecti
 
 if TYPE_CHECKING:
     import pymc as pm
-    import xarray as xr
 
     from dpbayes.privacy.ledger import Ledger
 
@@ -504,8 +504,6 @@ def _sources_section(true: Any, law: BitDistribution, n_publishers: int, *, seed
 
 def _prior_section(posterior: xr.Dataset, release: BloomRelease, names: list[str]) -> PageSection:
     """Judge the prior of the logo shares, by those shares and by the reach drawn from them."""
-    import xarray as xr
-
     from dpbayes.bloom.model import logo_densities
 
     draws = xr.DataTree.from_dict({"posterior": posterior})

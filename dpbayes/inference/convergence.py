@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy import fft
@@ -22,12 +22,9 @@ from scipy.stats import rankdata
 
 from dpbayes._arguments import given_trace, ordered
 from dpbayes._html import html_table
+from dpbayes._lazy import xr
 from dpbayes._names import given_name
 from dpbayes.errors import DamagedFileError, InputError
-
-if TYPE_CHECKING:
-    import xarray as xr
-
 
 # Check -> what it is in words, and on which side of its threshold it passes.
 _CHECKS = {

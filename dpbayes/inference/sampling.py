@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 import numpy as np
 
 from dpbayes._arguments import instance, one_of, strictly_between, whole_number
+from dpbayes._lazy import xr
 from dpbayes.errors import IncompleteSamplingError, InputError
 from dpbayes.inference.callbacks import callbacks
 from dpbayes.inference.convergence import (
@@ -42,7 +43,6 @@ from dpbayes.inference.schema import annotate, new_trace
 
 if TYPE_CHECKING:
     import pymc as pm
-    import xarray as xr
 
 
 _MOST = 10**9
@@ -364,8 +364,6 @@ def _data_groups(model: "pm.Model") -> dict[str, "xr.Dataset"]:
 
 def _dataset(model: "pm.Model", values: Mapping[str, np.ndarray], lead: Sequence[str] = ()) -> "xr.Dataset":
     """Give arrays of a model's variables their dims and coordinates, after the leading dims of a sample."""
-    import xarray as xr
-
     named = {}
     for name, value in values.items():
         dims = model.named_vars_to_dims.get(name) or ()
@@ -446,7 +444,6 @@ def sample(
     (4, 500)
     """
     import pymc as pm
-    import xarray as xr
 
     instance(model, pm.Model, "model", remedy="build_model of a system makes one")
     chosen = settings_of(method, settings)
@@ -495,8 +492,6 @@ def _many(
     completed: Callable[["xr.Dataset", int], "xr.Dataset"],
 ) -> tuple["xr.Dataset", "xr.Dataset", dict[str, Any]]:
     """Run many chains; return the completed posterior, statistics and attributes as a trace has them."""
-    import xarray as xr
-
     model, form = compiled.model, xr.Dataset()
     judged = getattr(model, "convergence_variables", None) or [variable.name for variable in model.unobserved_RVs]
 

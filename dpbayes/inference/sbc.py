@@ -25,6 +25,7 @@ from scipy.stats import binom
 
 from dpbayes._arguments import function, instance, ordered, positive_finite, strictly_between, whole_number
 from dpbayes._files import file_path, write_text, write_whole
+from dpbayes._lazy import xr
 from dpbayes.errors import DamagedFileError, ExistingRunError, IncompleteSamplingError, InputError
 from dpbayes.inference.convergence import check_convergence, quantities_of
 from dpbayes.inference.sampling import (
@@ -40,7 +41,6 @@ from dpbayes.inference.sampling import (
 
 if TYPE_CHECKING:
     import pymc as pm
-    import xarray as xr
     from matplotlib.figure import Figure
 
 
@@ -291,8 +291,6 @@ def _open(task: _Task, label: str) -> dict[int, dict[str, Any]]:
 
 
 def _assemble(model: "pm.Model", task: _Task, records: list[dict[str, Any]]) -> "xr.DataTree":
-    import xarray as xr
-
     coords: dict[str, Any] = {"simulation": range(len(records))}
     pit, truth = {}, {}
     for name in task.variables:

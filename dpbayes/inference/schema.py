@@ -9,16 +9,13 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpbayes._arguments import given_trace
 from dpbayes._files import file_path, write_whole
+from dpbayes._lazy import xr
 from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.inference.convergence import Verdict
-
-if TYPE_CHECKING:
-    import xarray as xr
-
 
 GROUPS: Mapping[str, str] = {
     "posterior": "draws of every parameter and recorded quantity; dims chain, draw, then the model's",
@@ -70,8 +67,6 @@ def new_trace(
     groups: Mapping[str, "xr.Dataset"], *, sampler: str, random_seed: int, **attributes: Any
 ) -> "xr.DataTree":
     """Return the groups of a fit as a trace, with the attributes that all have and those given."""
-    import xarray as xr
-
     from dpbayes import __version__
 
     trace = xr.DataTree.from_dict(dict(groups))
@@ -181,8 +176,6 @@ def read_trace(path: str | os.PathLike[str]) -> "xr.DataTree":
     ...
     FileNotFoundError: there is no file no-such.nc; give that of a trace
     """
-    import xarray as xr
-
     if not file_path(path).is_file():
         raise FileNotFoundError(f"there is no file {path}; give that of a trace")
     try:

@@ -4,17 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from dpbayes._arguments import strictly_between
+from dpbayes._lazy import xr
 from dpbayes.inference.convergence import Verdict, check_convergence, members_of, mixing, quantity_draws
-
-if TYPE_CHECKING:
-    import xarray as xr
-
 
 _MOST_ROWS = 30
 

@@ -15,22 +15,18 @@ its conditional law.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
 from scipy.special import gammaln
 
 from dpbayes._arguments import Floats, Ints, whole_number
+from dpbayes._lazy import xr
 from dpbayes.errors import InputError
 from dpbayes.inference.convergence import Verdict, mixing_findings_of, quantity_draws
 from dpbayes.inference.schema import annotate, new_trace
 from dpbayes.privacy.laws import NoiseLaw
 from dpbayes.privacy.release import Release, check_of_records
-
-if TYPE_CHECKING:
-    import xarray as xr
-
 
 MAX_CELLS = 4096  # of the domain
 _MOST = 10**6  # draws, draws before them, and chains
@@ -78,8 +74,6 @@ def sample_whole_counts(
     >>> bool((counts >= 0).all()), bool((counts.sum(["sex", "age"]) == 100).all())
     (True, True)
     """
-    import xarray as xr
-
     for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
         whole_number(value, name, low=least, high=_MOST)
     whole_number(random_seed, "random_seed", low=0, high=2**53)

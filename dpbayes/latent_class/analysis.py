@@ -20,6 +20,7 @@ from scipy.special import expit
 
 from dpbayes._arguments import Floats, instance, one_of, strictly_between, whole_number
 from dpbayes._arguments import function as given_function
+from dpbayes._lazy import pd, xr
 from dpbayes.errors import InputError
 from dpbayes.inference.noisy_counts import released_vector
 from dpbayes.latent_class.design import by_table, flat_draws, record_numbers
@@ -27,8 +28,6 @@ from dpbayes.latent_class.synthesis import _BLOCK, concentration_of, fitted_doma
 from dpbayes.latent_class.zeros import Support
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from dpbayes.data.domain import Domain
     from dpbayes.privacy.release import Release
 
@@ -280,8 +279,6 @@ def margin_draws(
     >>> bool(records.std() < population.std())  # sampling does not count
     True
     """
-    import xarray as xr
-
     domain = fitted_domain(trace)
     margin = domain.project(names)
     one_of(target, ("population", "records"), "target")
@@ -428,8 +425,6 @@ def functional(
     >>> functional(p, lambda cells: cells[1] / cells[0], name="odds").values
     array([[4., 1.]])
     """
-    import xarray as xr
-
     _check_draws(draws)
     given_function(function, "function", remedy="it takes one draw's probabilities")
     instance(name, str, "name", remedy="name the result")
@@ -503,8 +498,6 @@ def regress(
     >>> list(summarize(coefficients))  # a number for each term
     ['mean', 'stddev', 'lower', 'upper']
     """
-    import xarray as xr
-
     one_of(family, ("logistic", "linear"), "family")
     instance(formula, str, "formula", remedy="such as 'income ~ race + sex'")
     domain = fitted_domain(trace)
@@ -551,8 +544,6 @@ def summarize(draws: xr.DataArray, *, prob: float = 0.95) -> xr.Dataset:
     >>> [round(summary[name].item(), 9) for name in ("mean", "lower", "upper")]
     [50.0, 5.0, 95.0]
     """
-    import xarray as xr
-
     _check_draws(draws)
     strictly_between(prob, "prob", 0, 1, remedy="0.95 is usual")
     over = ("chain", "draw")
@@ -562,8 +553,6 @@ def summarize(draws: xr.DataArray, *, prob: float = 0.95) -> xr.Dataset:
 
 
 def _check_draws(draws: Any) -> None:
-    import xarray as xr
-
     remedy = "margin_draws and regress return them"
     dims = instance(draws, xr.DataArray, "draws", remedy=remedy).dims
     if not {"chain", "draw"} <= set(dims):
@@ -572,7 +561,6 @@ def _check_draws(draws: Any) -> None:
 
 def _cells_design(domain: Domain, formula: str) -> tuple[tuple[str, ...], Floats, Floats, tuple[str, ...]]:
     """Return the attributes in a formula, and outcome and design with one row per cell of theirs."""
-    import pandas as pd
     from formulaic import Formula, model_matrix
     from formulaic.errors import FormulaicError
 
@@ -632,8 +620,6 @@ def _check_rank(matrix: Floats, terms: Sequence[str], formula: str) -> None:
 
 
 def _column(levels: tuple[Any, ...], index: npt.NDArray[np.intp]) -> Any:
-    import pandas as pd
-
     if all(isinstance(level, int) for level in levels):
         return np.array(levels, dtype=np.float64)[index]
     return pd.Categorical.from_codes(index, categories=[str(level) for level in levels])

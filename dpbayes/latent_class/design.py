@@ -8,19 +8,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
 from dpbayes._arguments import Floats, one_of, ordered, positive_finite, shown, whole_number
+from dpbayes._lazy import xr
 from dpbayes._names import variable_name
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
 from dpbayes.latent_class.zeros import Impossible, Support
 from dpbayes.privacy.release import Release
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 type Cell = tuple[tuple[int, int], ...]  # a cell of some margin: (axis, level) pairs, by ascending axis
 type Profiles = Literal["common", "dirichlet"]
@@ -333,8 +331,6 @@ def prior_of_n(release: Release) -> tuple[float, float]:
 
 def record_numbers(posterior: "xr.Dataset", release: Release) -> "xr.DataArray":
     """Return the number of records of every draw."""
-    import xarray as xr
-
     if not isinstance(release.n, int) and "n" in posterior:
         return posterior["n"].transpose("chain", "draw")
     shape = posterior.sizes["chain"], posterior.sizes["draw"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpbayes._arguments import Floats
+from dpbayes._lazy import xr
 from dpbayes.inference.noisy_counts import released_limits, released_vector
 from dpbayes.latent_class.design import (
     OVERDISPERSION,
@@ -27,7 +28,6 @@ from dpbayes.report.sensitivity import WIDTH_TITLE, prior_section, shares_sectio
 from dpbayes.report.tables import interval_columns, mean_and_interval, released_section
 
 if TYPE_CHECKING:
-    import xarray as xr
     from matplotlib.figure import Figure as MatplotlibFigure
 
     from dpbayes.data import Attribute, Domain, Marginal
@@ -585,7 +585,6 @@ def latent_class_densities(
 
     The sampler's log-density has the log-Jacobians too: sticks move as log-odds, what is positive as its logarithm.
     """
-    import xarray as xr
     from scipy import stats
 
     draws, parts = trace["posterior"].to_dataset(), dict[str, Floats]()

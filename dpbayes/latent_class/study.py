@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field, SkipValidation, model_validator
 
 from dpbayes._arguments import Ints
+from dpbayes._lazy import xr
 from dpbayes.data import Domain, Marginal, datasets, marginals
 from dpbayes.data.datasets import PERSON_LABELS, PERSON_LEVELS
 from dpbayes.data.records import code_levels, readable, require_columns, scan_records, with_labels
@@ -57,7 +58,6 @@ from dpbayes.runs.spec import (
 
 if TYPE_CHECKING:
     import pymc as pm
-    import xarray as xr
 
     from dpbayes.privacy.ledger import Ledger
 
@@ -389,8 +389,6 @@ def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, le
 
 def fit(spec: Spec, release: Release, context: Context) -> xr.DataTree:
     """Sample the posterior, and releases predicted from it."""
-    import xarray as xr
-
     from dpbayes.inference import sample
     from dpbayes.inference.sampling import prior_predictive
     from dpbayes.latent_class.synthesis import predict_release

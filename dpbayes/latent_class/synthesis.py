@@ -26,6 +26,7 @@ from dpbayes._arguments import (
     whole_number,
 )
 from dpbayes._files import file_path, write_whole
+from dpbayes._lazy import pd, pl, xr
 from dpbayes._names import given_name
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
@@ -33,10 +34,6 @@ from dpbayes.latent_class.design import by_table, flat_draws, profile_name, reco
 from dpbayes.latent_class.zeros import Support
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import polars as pl
-    import xarray as xr
-
     from dpbayes.privacy import Release
 
 
@@ -101,8 +98,6 @@ def synthesize(
     >>> len(frames), frames[0].columns, frames[0].height
     (5, ['race', 'sex', 'income'], 10000)
     """
-    import polars as pl
-
     domain, frames = fitted_domain(trace), []
     drawn = predictive_records(trace, domain, n_datasets=n_datasets, n_rows=n_rows, random_seed=random_seed, law=law)
     for records in drawn:
@@ -165,8 +160,6 @@ def predict_release(trace: xr.DataTree, release: Release, *, n_datasets: int, ra
 
     Counts that the tables' thresholds would hold back are -inf.
     """
-    import xarray as xr
-
     from dpbayes.privacy.release import Release
 
     instance(release, Release, "release", remedy="the one that was fitted")
@@ -295,8 +288,6 @@ def write_synthetic(
     frames: list[pl.DataFrame], folder: str | Path, *, format: Literal["parquet", "csv"] = "parquet"
 ) -> list[Path]:
     """Write data sets as ``synthetic_01.parquet``, ``synthetic_02.parquet``, ..., each whole or not at all."""
-    import polars as pl
-
     frames = list(ordered(frames, "frames", remedy="as synthesize returns them", kind=pl.DataFrame))
     one_of(format, ("parquet", "csv"), "format")
     folder = file_path(folder)
@@ -384,8 +375,6 @@ class Combined:
 
     def table(self, prob: float = 0.95) -> pd.DataFrame:
         """Return one row per quantity: estimate, standard error, ends of the interval, degrees of freedom."""
-        import pandas as pd
-
         lower, upper = self.interval(prob).T
         columns = {"estimate": self.estimate, "stderr": np.sqrt(self.variance), "lower": lower, "upper": upper}
         return pd.DataFrame(columns | {"df": self.df}, index=list(self.names))

@@ -12,17 +12,14 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dpbayes._arguments import Floats, generator, instance, whole_number
+from dpbayes._lazy import xr
 from dpbayes.mvg.regression import RegressionPriors, WhitenedMoments
-
-if TYPE_CHECKING:
-    import xarray as xr
-
 
 CHAINS = 4
 _WALKERS, _WARMUP, _NODES = 64, (30, 30, 30), 32
@@ -395,8 +392,6 @@ def _trace(problem: Problem, chains: list[dict[str, Floats]], draws: int, seed: 
     """Return the groups of the output contract, with the names and dims of `build_moment_model`."""
     import json
 
-    import xarray as xr
-
     from dpbayes.inference.convergence import check_convergence
     from dpbayes.inference.schema import annotate, new_trace
 
@@ -465,8 +460,6 @@ def coefficient_variances(trace: xr.DataTree, data: WhitenedMoments) -> tuple[Fl
 
 def log_densities(trace: xr.DataTree, data: WhitenedMoments) -> tuple[dict[str, xr.DataArray], xr.DataArray]:
     """Return the log-density of every part of the prior at every draw, up to constants, and the log-likelihood."""
-    import xarray as xr
-
     problem = Problem(data, RegressionPriors())
     x, beta, tau = _parameters(trace, data)
     parts, likelihood = problem.log_joint(x, beta, tau)

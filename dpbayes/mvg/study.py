@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from dpbayes._lazy import nw, pl, xr
 from dpbayes.data.records import readable, require_columns, scan_records
 from dpbayes.errors import InputError, SpecError
 from dpbayes.mvg.moments import MomentQuery, MomentRelease, calibrate_moments, release_moments
@@ -27,9 +28,6 @@ from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.spec import Positive, PrivacySection, Real, RunSpec, Section, Seed, Share, UnitSection
 
 if TYPE_CHECKING:
-    import polars as pl
-    import xarray as xr
-
     from dpbayes.privacy.ledger import Ledger
 
 _PLACEHOLDER = 1000  # records of a placeholder where their number is not known
@@ -146,8 +144,6 @@ def check_columns(names: Sequence[str], known: Sequence[str] | None, *, where: s
 
 def load_records(data: Data, beside: Path, *, columns: Sequence[str] | None = None) -> pl.DataFrame:
     """Return the columns of the records, all with a range by default. The records may be confidential."""
-    import polars as pl
-
     from dpbayes.data.datasets import patients
 
     names = list(data.known_ranges) if columns is None else list(columns)
@@ -183,8 +179,6 @@ def _require_rows(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
 
 def _bounded(frame: pl.LazyFrame, data: Data, names: Sequence[str]) -> pl.LazyFrame:
     """Keep a unit's rows as tables do; values that agree to a millionth of their range are one level."""
-    import narwhals as nw
-
     from dpbayes.data.tables import PRIME, bounded_rows
 
     weights = np.random.default_rng(0).integers(1, PRIME, len(names)).tolist()

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dpbayes._lazy import xr
 from dpbayes.errors import InputError
 from dpbayes.report.document import Callout, Column, Document, Fact, Figure, Paragraph, PrivacyTerms, Section, Table
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from dpbayes.inference.convergence import Verdict
 
 _PANELS = 6  # rank plots of a page

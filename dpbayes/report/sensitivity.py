@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import Floats
+from dpbayes._lazy import xr
 from dpbayes.report.document import Block, Column, Figure, Paragraph, Section, Table, show_range
 
 if TYPE_CHECKING:
-    import xarray as xr
     from matplotlib.figure import Figure as MatplotlibFigure
 
 type Flags = npt.NDArray[np.bool_]
@@ -212,7 +212,6 @@ def sensitivities(
 
 def _estimates(draws: Floats, densities: Mapping[str, xr.DataArray]) -> Floats:
     """Return sensitivities of quantities with draws of shape ``(chain, draw, quantities)`` to each density."""
-    import xarray as xr
     from arviz_stats import psense
 
     quantities = xr.Dataset({"quantity": (("chain", "draw", "place"), draws)})

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dpbayes._files import write_text
+from dpbayes._lazy import xr
 from dpbayes.report.frame import Findings as Findings
 
 if TYPE_CHECKING:
     import numpy as np
     import pymc as pm
-    import xarray as xr
 
     from dpbayes.inference.sbc import Simulator
     from dpbayes.privacy.ledger import Ledger

@@ -19,7 +19,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,14 +28,11 @@ from scipy.special import betainc, betaincinv, expit, gammaln, logit
 
 from dpbayes._arguments import Floats, Ints, number, one_of, ordered, positive_finite, strictly_between, whole_number
 from dpbayes._html import html_table
+from dpbayes._lazy import xr
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import NoiseLaw
 from dpbayes.privacy.release import Release, check_release
 from dpbayes.verifier.partition import MOST_TABULATED, OUTCOMES, check_n_partitions, is_count_table, question_table
-
-if TYPE_CHECKING:
-    import xarray as xr
-
 
 DEFAULT_TOLERANCE = 1e-12
 DEFAULT_MAX_TERMS = 4_000_000
@@ -608,8 +605,6 @@ def draw_posterior(
     >>> draw_posterior(release, draws=100, random_seed=1)["posterior"]["p"].shape
     (4, 100, 1, 3)
     """
-    import xarray as xr
-
     from dpbayes.inference.sampling import checked_seed
     from dpbayes.inference.schema import new_trace
 

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import Floats, Ints, instance, shown
+from dpbayes._lazy import pd, pl
 from dpbayes.data.records import UNREADABLE, as_frame, hide_values
 from dpbayes.errors import InputError, MissingColumnError
 
@@ -45,7 +46,6 @@ def design(
     frame: nw.DataFrame[Any], formula: str, *, levels: Mapping[str, Any] | None, absorbed: Sequence[str] = ()
 ) -> Design:
     """Build the design matrix of a formula, without the intercept where the effects of groups are absorbed."""
-    import pandas as pd
     from formulaic import model_matrix
     from formulaic.errors import FormulaicError
 
@@ -100,8 +100,6 @@ def formula_columns(formula: str) -> set[str]:
 
 def model_columns(formula: str, levels: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Return the columns of the design matrix as formula and declared levels alone tell; None where they do not."""
-    import polars as pl
-
     kinds = {name: pl.Object if name in levels else pl.Float64 for name in formula_columns(formula)}
     try:
         return design(nw.from_native(pl.DataFrame(schema=kinds)), formula, levels=levels).columns
@@ -204,8 +202,6 @@ def _read(
     frame: nw.DataFrame[Any], name: str, expression: RowExpression, levels: Any, formula: str
 ) -> tuple[Any, npt.NDArray[np.bool_]]:
     """Return a column of a factor, as numbers or as a categorical, and where it is missing."""
-    import pandas as pd
-
     values, dtype = column_values(frame, name), frame.schema[name]
     is_number, is_calculated = dtype.is_numeric() or dtype == nw.Boolean, expression.compute is not None
     if levels is None and isinstance(dtype, nw.Enum):
@@ -236,7 +232,6 @@ def _read(
 
 def _evaluated(factors: Mapping[str, RowExpression], columns: Mapping[str, Mapping[str, Any]], rows: Ints) -> Any:
     """Return a frame with the values of every factor in the rows that are complete."""
-    import pandas as pd
 
     def complete(column: Any) -> Any:
         if rows.size:
@@ -281,8 +276,6 @@ def column_values(frame: nw.DataFrame[Any], name: str) -> npt.NDArray[Any]:
 
 def _require_levels(frame: nw.DataFrame[Any], name: str, levels: Any) -> None:
     """Refuse a column with a value that is neither missing nor declared: left out, its rows would go unnoticed."""
-    import pandas as pd
-
     if (kind := frame.schema[name]).is_nested():
         raise InputError(f"column {name!r} of type {kind} holds no levels; write one value per row")
     values = column_values(frame, name)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import Ints, generator, one_of, shown, whole_number
+from dpbayes._lazy import pd
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
@@ -175,8 +176,6 @@ def assign_partitions(
 
 def unit_codes(units: npt.NDArray[Any]) -> tuple[Ints, int]:
     """Return a code from 0 for the unit of each row, and the number of units; names are compared as text."""
-    import pandas as pd
-
     if pd.isna(units).any():
         raise InputError("the unit column holds a missing value; every row must name its unit")
     if units.dtype == object:

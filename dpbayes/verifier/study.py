@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from dpbayes import verifier
+from dpbayes._lazy import xr
 from dpbayes.data.datasets import wages
 from dpbayes.data.records import code_levels, readable, scan_records
 from dpbayes.errors import InputError, SpecError
@@ -22,8 +23,6 @@ from dpbayes.verifier.formulas import check_coefficient_of, formula_columns
 from dpbayes.verifier.partition import MOST_TABULATED, EstimateSums, PartitionCounts, is_count_table, release_counts
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from dpbayes.privacy import Release
     from dpbayes.privacy.ledger import Ledger
 
