@@ -544,7 +544,7 @@ def release_data(
                 'likelihood = "cells"'
             ) from None
     else:
-        columns = Tables.of(release, support).columns
+        columns = Columns.of(support, [table.attributes for table in release.tables])
         turn = rotation(columns, shares)
         data["rotation"], data["rotated_counts"] = turn, turned(release, columns, turn, counts)
     return data

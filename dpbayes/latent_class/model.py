@@ -133,9 +133,11 @@ def build_model(
         Free: ``alpha`` (unless fixed); ``stick`` (break); ``level_scores`` z (class, level), or ``level_weights`` of
         Dirichlet profiles; standard normal deviations of the exact counts from what P says: with likelihood
         ``"tables"`` ``count_deviations`` (summed out where the noise is normal or the cells are many), with ``"cells"``
-        ``size_deviations`` (class) and ``level_deviations`` (class, level); ``n``, where only a noisy number of records
-        was released, observed as ``released_n`` (`dpbayes.latent_class.design.prior_of_n`); and ``overdispersion``,
-        where the population varies: in traces the recorded probabilities are then draws of the population's own.
+        ``size_deviations`` (class) and ``level_deviations`` (class, level), or with structural zeros (case), a class in
+        a case, and (case, combination), the possible combinations of attributes that zeros tie together; ``n``, where
+        only a noisy number of records was released, observed as ``released_n``
+        (`dpbayes.latent_class.design.prior_of_n`); and ``overdispersion``, where the population varies: in traces the
+        recorded probabilities are then draws of the population's own.
         Recorded: ``weights`` (class); ``weights_sorted`` (rank, descending); ``profiles`` (class, level), the levels of
         all attributes side by side, in traces ``profile_A`` (class, A) for each attribute A; ``margin`` (count), the
         probabilities of all released cells, table after table, in C order (of more than 20,000, ``margin_sample``,
@@ -228,17 +230,14 @@ _DATA_DIMS = {"released_counts": "count", "released_shares": "level"}
 
 def _coords(release: Release, design: Design) -> dict[str, Sequence[Any]]:
     domain, n_classes = release.domain, design.n_classes
-    return (
-        design.support.coords(n_classes)
-        | {
-            "class": range(n_classes),
-            "rank": range(n_classes),
-            "break": range(n_classes - 1),
-            "level": [f"{attribute.name}={level}" for attribute in domain for level in attribute.levels],
-            "count": [label for table in release.tables for label in cell_labels(domain, table.attributes)],
-        }
-        | {dimension_name(attribute.name): attribute.levels for attribute in domain}
-    )
+    coords: dict[str, Sequence[Any]] = {
+        "class": range(n_classes),
+        "rank": range(n_classes),
+        "break": range(n_classes - 1),
+        "level": [f"{attribute.name}={level}" for attribute in domain for level in attribute.levels],
+        "count": [label for table in release.tables for label in cell_labels(domain, table.attributes)],
+    }
+    return coords | design.support.coords(n_classes) | {dimension_name(one.name): one.levels for one in domain}
 
 
 def _prepare_chains(model: pm.Model, release: Release, tables: Tables, design: Design) -> None:

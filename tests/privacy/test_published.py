@@ -56,6 +56,16 @@ def test_variance_per_row_and_wide_file_say_the_same(tmp_path: Path) -> None:
     assert release.tables[0].counts.tolist() == long.counts.tolist() and release.tables[0].attributes == ("age", "sex")
 
 
+def test_levels_across_a_wide_file_are_declared_ones_and_each_stands_once(tmp_path: Path) -> None:
+    wide = {"levels": ["age"], "across": "sex", "scale": 2.0}
+    text = "age,f,m\n0,9,12\n1,41,36\n"
+    declared = {"total": 100, "levels": {"sex": ["f", "x"]}}
+    with pytest.raises(InputError, match=r"w\.csv, row 1: across is 'm', which is no level of 'sex'"):
+        read(tmp_path / "w.csv", text, wide | {"value": {"f": "f", "m": "m"}}, **declared)
+    with pytest.raises(InputError, match=r"w\.csv, row 1 repeats the cell of row 1"):
+        read(tmp_path / "w.csv", text, wide | {"value": {"f": "f", "m": "f"}}, total=100, levels={"sex": ["f", "m"]})
+
+
 def test_frames_parquet_and_declared_order_of_levels(tmp_path: Path) -> None:
     frame = pl.DataFrame({"sex": ["f", "m"], "n": [52, 47]})
     frame.write_parquet(tmp_path / "t.parquet")
