@@ -691,6 +691,60 @@ def _sums(values: Floats, ends: Any) -> Floats:
     return found
 
 
+class SumsOf(_Operation):
+    """Sums of values (class, column): one of ``source[ends[i - 1]:ends[i]]`` for each i; the way back likewise."""
+
+    def make_node(self, values: Any, source: Any, ends: Any, back_source: Any, back_ends: Any) -> Any:
+        """Return the operation on its inputs, as `arrays` gives them."""
+        inputs = [pt.as_tensor(one) for one in (values, source, ends, back_source, back_ends)]
+        return Apply(self, inputs, [pt.tensor(dtype="float64", shape=(None,) * inputs[0].ndim)])
+
+    @staticmethod
+    def arrays(source: Ints, target: Ints, sizes: tuple[int, int]) -> tuple[Ints, ...]:
+        """Return what adds values of columns to sums, entry by entry, among so many columns and sums."""
+        found = []
+        for own, other, size in ((source, target, sizes[1]), (target, source, sizes[0])):
+            found += [own[np.argsort(other, kind="stable")], np.cumsum(np.bincount(other, minlength=size))]
+        return tuple(found)
+
+    def infer_shape(self, node: Any, shapes: Any) -> Any:
+        """Return the values' shape, but for the columns."""
+        return [(*shapes[0][:-1], shapes[2][0])]
+
+    def perform(self, node: Any, inputs: Any, outputs: Any) -> None:
+        """Evaluate in NumPy."""
+        values, source, ends, *_ = inputs
+        outputs[0][0] = np.stack([values[..., own].sum(axis=-1) for own in np.split(source, ends[:-1])], axis=-1)
+
+    @staticmethod
+    def jax(values: Any, source: Any, ends: Any, *back: Any) -> Any:
+        """Evaluate in JAX, at one point."""
+        import jax
+        import jax.numpy as jnp
+
+        target = jnp.searchsorted(ends, jnp.arange(len(source)), side="right")
+        return jax.ops.segment_sum(values.T[source], target, num_segments=len(ends)).T
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        """Return the sums of the cotangent, from sums into columns."""
+        _, *there, back_source, back_ends = inputs
+        return [self(cotangents[0], back_source, back_ends, *there), *self.data_slopes(inputs)]
+
+
+@loop
+def _sums_of(values: Floats, source: Any, ends: Any, back_source: Any, back_ends: Any) -> Floats:
+    found = np.empty((*values.shape[:-1], len(ends)))
+    given, sums = np.ascontiguousarray(values).reshape(-1, values.shape[-1]), found.reshape(-1, len(ends))
+    for h in range(len(given)):
+        start = 0
+        for i in range(len(ends)):
+            total = 0.0
+            for place in range(start, ends[i]):
+                total += given[h, source[place]]
+            sums[h, i], start = total, ends[i]
+    return found
+
+
 @loop
 def _of_classes(weights: Floats, profiles: Floats, left: Any) -> tuple[Floats, Floats]:
     """Return profiles by column, with a last one of ones, and products of columns times the weights, by class."""
@@ -956,6 +1010,11 @@ def _compile_shares(op: CellShares, node: Any, **kwargs: Any) -> Any:
 @register_funcify_and_cache_key(SumsWithin)
 def _compile_sums(op: SumsWithin, node: Any, **kwargs: Any) -> Any:
     return _sums, f"{source_key(__file__)} sums"
+
+
+@register_funcify_and_cache_key(SumsOf)
+def _compile_sums_of(op: SumsOf, node: Any, **kwargs: Any) -> Any:
+    return _sums_of, f"{source_key(__file__)} sums of"
 
 
 # The same in JAX, for one point (`jax.vmap` makes many of it).

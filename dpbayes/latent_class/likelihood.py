@@ -45,7 +45,7 @@ from dpbayes._arguments import Floats, Ints
 from dpbayes.errors import InputError
 from dpbayes.inference.noisy_counts import released_vector
 from dpbayes.latent_class.design import Cell, Likelihood, default_spread, prior_of_n, released_cells
-from dpbayes.latent_class.kernel import Rectangles, SumsWithin
+from dpbayes.latent_class.kernel import Rectangles, SumsOf, SumsWithin
 from dpbayes.latent_class.zeros import Support
 
 if TYPE_CHECKING:
@@ -100,14 +100,14 @@ class Block:
 class Columns:
     """What the cells of some margins are products of: columns of classes' profiles, side by side in groups.
 
-    Without structural zeros a group holds an attribute's levels. With them it holds what a margin takes of a unit:
-    `sums` (combination, column) of the unit's combinations; None without zeros. Of every margin the `places` of its
-    cells in C order, with an axis for each of the groups that it is a product of (`groups`).
+    Without structural zeros a group holds an attribute's levels. With them it holds what a margin takes of a unit, and
+    `sums` are pairs of a combination and a column that it is part of. Of every margin the `places` of its cells in C
+    order, with an axis for each of the groups that it is a product of (`groups`).
     """
 
     support: Support
     sizes: Ints
-    sums: Floats | None
+    sums: tuple[Ints, Ints] | None
     places: tuple[Ints, ...]
     groups: tuple[Ints, ...]
 
@@ -164,7 +164,9 @@ class Columns:
 
     def summed(self, values: Any, name: str) -> Any:
         """Sum values of units' combinations to those of columns; `name` tells the inputs of a graph apart."""
-        return values if self.sums is None else pt.dot(values, as_input(f"sums_of_{name}", self.sums))
+        if self.sums is None:
+            return values
+        return sums_of(values, *self.sums, (sum(map(len, self.support.levels)), int(self.sizes.sum())), name)
 
     def shares(self, shares: Floats) -> Floats:
         """Return the shares of all columns where attributes are independent, but for what is impossible."""
@@ -172,18 +174,23 @@ class Columns:
             return shares
         apart = [own[None, None] for own in np.split(shares, np.cumsum(self.support.domain.shape)[:-1])]
         weights, units = self.support.conditioned(np.ones((1, 1)), apart)
-        return np.asarray(np.concatenate([weights[0] @ unit[0] for unit in units if unit is not None]) @ self.sums)
+        own = np.concatenate([weights[0] @ unit[0] for unit in units if unit is not None])
+        return np.bincount(self.sums[1], own[self.sums[0]], minlength=self.sizes.sum())
 
 
-def _sums_of(support: Support, groups: Sequence[tuple[int, Ints, Ints]]) -> Floats:
-    """Return which combinations of all units, side by side, each column of some groups sums up."""
+def _sums_of(support: Support, groups: Sequence[tuple[int, Ints, Ints]]) -> tuple[Ints, Ints]:
+    """Return combinations of all units, side by side, and the columns of some groups that each of them is part of."""
     starts = np.cumsum([0, *map(len, support.levels)])
-    parts = []
-    for unit, rows, which in groups:
-        part = np.zeros((starts[-1], len(rows)))
-        part[starts[unit] : starts[unit + 1]] = np.eye(len(rows))[which]
-        parts.append(part)
-    return np.concatenate(parts, axis=1)
+    columns = np.cumsum([0, *(len(rows) for _, rows, _ in groups)])
+    combinations = [starts[unit] + np.arange(len(which)) for unit, _, which in groups]
+    parts = [column + which for column, (_, _, which) in zip(columns, groups, strict=False)]
+    return np.concatenate(combinations), np.concatenate(parts)
+
+
+def sums_of(values: Any, source: Ints, target: Ints, sizes: tuple[int, int], name: str) -> Any:
+    """Add columns of values to sums, entry by entry; `name` tells the inputs of a graph apart."""
+    arrays = SumsOf.arrays(source, target, sizes)
+    return SumsOf()(values, *(as_input(f"{name}_{i}", array) for i, array in enumerate(arrays)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,20 +303,19 @@ def conditioned(support: Support, weights: Any, profiles: Any) -> tuple[Any, Any
     """
     if not support.cells:
         return weights, profiles
-    first, ends = np.cumsum([0, *support.domain.shape]), np.cumsum(list(map(len, support.levels)))
-    holds = np.zeros((first[-1], ends[-1]))
-    for axes, levels, end in zip(support.axes, support.levels, ends, strict=True):
-        for axis, own in zip(axes, levels.T, strict=True):
-            holds[first[axis] + own, np.arange(end - len(own), end)] = 1.0
+    first, parts = np.cumsum([0, *support.domain.shape]), list(map(len, support.levels))
+    starts = np.cumsum([0, *parts])
+    each = list(zip(support.axes, support.levels, starts[:-1], strict=True))
+    levels = np.concatenate([(first[list(axes)] + own).ravel() for axes, own, _ in each])
+    holders = np.concatenate([np.repeat(start + np.arange(len(own)), len(axes)) for axes, own, start in each])
+    joint = pt.exp(sums_of(pt.log(profiles), levels, holders, (first[-1], starts[-1]), "levels"))
     allowed = np.where(np.concatenate(support.allowed, axis=1), 1.0, HARDLY)
-    starts = np.zeros(ends[-1])
-    starts[ends - list(map(len, support.levels))] = 1.0
-    joint = pt.exp(pt.dot(pt.log(profiles), as_input("holds", holds)))
     cased = (joint[None] * as_input("allowed", allowed)[:, None]).reshape((-1, joint.shape[1]))
-    total = SumsWithin()(cased, as_input("unit_ends", ends))
-    sums = pt.dot(pt.log(total), as_input("unit_starts", starts))
-    chance = (weights[None] * pt.exp(sums).reshape((support.n_cases, -1))).reshape((-1,))
-    return chance / pt.sum(chance), cased / total
+    every, unit, sizes = np.arange(starts[-1]), np.repeat(np.arange(len(parts)), parts), (starts[-1], len(parts))
+    total = sums_of(cased, every, unit, sizes, "unit")
+    chance = weights[None] * pt.exp(pt.sum(pt.log(total), axis=1)).reshape((support.n_cases, -1))
+    chance = chance.reshape((-1,))
+    return chance / pt.sum(chance), cased / sums_of(total, unit, every, sizes[::-1], "units")
 
 
 def of_columns(columns: Columns, classes: tuple[Any, ...]) -> tuple[Any, ...]:

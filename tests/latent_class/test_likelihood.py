@@ -520,6 +520,20 @@ def test_shares_of_cells_and_their_slopes_are_those_of_a_plain_graph(alike):
         np.testing.assert_allclose(ours, [value[place] for value in values], rtol=1e-12)
 
 
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", None])
+def test_sums_of_columns_and_their_slopes_are_those_of_a_product_with_a_matrix(mode):
+    """Columns may be in several sums, or in none, and a sum may have none."""
+    rng, source, target, sizes = np.random.default_rng(3), np.array([4, 0, 2, 4, 4]), np.array([1, 3, 3, 0, 3]), (5, 4)
+    matrix, values, along = np.zeros(sizes), rng.normal(size=(2, 3, 5)), rng.normal(size=(3, 4))
+    matrix[source, target] = 1.0
+    x = pt.matrix("x")
+    found = forms.sums_of(x, source, target, sizes, "x")
+    outputs = vectorize_graph([found, pt.grad((found * along).sum(), x)], {x: (many := pt.tensor3("many"))})
+    sums, slopes = pytensor.function([many], outputs, mode=mode)(values)
+    np.testing.assert_allclose(sums, values @ matrix, rtol=1e-12)
+    np.testing.assert_allclose(slopes, np.broadcast_to(along @ matrix.T, values.shape), rtol=1e-12)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("impossible", [(), [{"a": 0, "b": 1}, {"c": (0, 1), "d": 1}]])
 @pytest.mark.parametrize("likelihood", ["cells", "tables"])
