@@ -16,7 +16,7 @@ import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
+from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_cache_key
 
 from dpbayes._arguments import Floats, Ints, instance, positive_finite, whole_number
 from dpbayes._lazy import xr
@@ -165,11 +165,13 @@ def _observe_numbers(data: ReachNumbers, reach: Callable[[npt.NDArray[np.bool_]]
 
 
 def _observe_filters(filters: Sequence[BloomRelease], reach: Callable[[npt.NDArray[np.bool_]], Any]) -> None:
-    """State the law of the empty positions that are left of each set's filters once the flips are taken out."""
+    """State the law of the empty positions of each set's filters, the flips taken out, in units of its normal noise."""
     which, counts, root = (np.array(part) for part in zip(*map(empty_positions, filters), strict=True))
     bits = np.array([[float(week.n_bits)] for week in filters])
-    counts, root = pm.Data("debiased_counts", counts), pm.Data("noise_root", root)
-    pm.MvNormal("empty_positions", bits * pt.exp(-reach(which[0]).T / bits), chol=root, observed=counts)
+    whitening, expected = np.linalg.inv(root), bits * pt.exp(-reach(which[0]).T / bits)
+    observed = pm.Data("whitened_counts", np.einsum("tij,tj->ti", whitening, counts))
+    mean = (pm.Data("whitening", whitening) * expected[:, None, :]).sum(axis=-1)
+    pm.Normal("empty_positions", mean, 1.0, observed=observed)
 
 
 def _classes(c: int) -> tuple[Floats, Floats]:
@@ -483,7 +485,18 @@ class _SetReachBack(_Operation):
 @register_funcify_and_cache_key(SetReach)
 @register_funcify_and_cache_key(_SetReachBack)
 def _compile(op: _Operation, node: Apply, **kwargs: Any) -> Any:
-    return op.code, f"{source_key(__file__)} {type(op).__name__}"
+    # Copies, as Numba would compile once more for arrays that are constants.
+    @numba_njit
+    def there(share: Any, position: Any, size: Any, ends: Any, members: Any) -> Any:
+        return _reach(share.copy(), position.copy(), size.copy(), ends.copy(), members.copy())
+
+    @numba_njit
+    def back(level: Any, position: Any, size: Any, ends: Any, members: Any, in_level: Any, in_reach: Any) -> Any:
+        return _reach_back(
+            level.copy(), position.copy(), size.copy(), ends.copy(), members.copy(), in_level.copy(), in_reach.copy()
+        )
+
+    return there if isinstance(op, SetReach) else back, f"{source_key(__file__)} {type(op).__name__}"
 
 
 def reach_of_sets(share: Any, position: Any, size: Floats, membership: npt.NDArray[np.bool_]) -> tuple[Any, Any]:

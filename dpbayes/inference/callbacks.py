@@ -1,8 +1,9 @@
-"""Code of a PyMC model by Numba, kept on disk: of graphs, and as nutpie takes it, C functions of the log-density.
+"""Code of a PyMC model by Numba, kept on disk: of graphs, and as nutpie takes it, a C function of the log-density.
 
 nutpie's own form of a PyMC model compiles such functions, with all code that they call, every time. Here Numba finds
 them by the key that PyTensor has for the code inside: a model's second fit, in this process or another, loads them.
-Values of `pm.Data` are not part of them, only their shapes.
+Values of `pm.Data` are not part of them, only their shapes. What a model records is evaluated after the draws, many at
+a time and interpreted: its code would take longer to compile than to run.
 """
 
 import hashlib
@@ -62,7 +63,9 @@ def _unlocked() -> Any:
     return Mode(linker=Unlocked(), optimizer=NUMBA.provided_optimizer)
 
 
-# What they return other than 0 nutpie takes for a trajectory that diverged.
+_TOGETHER, _IN_MEMORY = 64, 2**16  # points that are evaluated together, or numbers of theirs: at least
+
+# What it returns other than 0 nutpie takes for a trajectory that diverged.
 _DENSITY = """
 def density(size, point, slopes, value, data):
     try:
@@ -76,114 +79,155 @@ def density(size, point, slopes, value, data):
     except Exception:
         return 1
 """
-_RECORD = """
-def record(size, width, point, values, data):
-    try:
-        (found,) = code(carray(point, ({size},)){data})
-        for i in range({width}):
-            values[i] = found[i]
+POINT = "point"  # the only variable that nutpie keeps: where a chain stands on the unconstrained scale
+
+
+@cache
+def _keeping() -> Any:
+    """Return a C function that copies a point."""
+    from dpbayes._machine_code import source_key
+
+    def keep(size: int, width: int, point: Any, values: Any, data: Any) -> int:
+        for i in range(size):
+            values[i] = point[i]
         return 0
-    except Exception:
-        return 1
-"""
+
+    return _in_c(keep, 2, source_key(__file__))
 
 
 @dataclass(frozen=True, eq=False)
 class Callbacks:
-    """C functions of a model; `for_nutpie` gives them the values that `pm.Data` have now."""
+    """A model's C function, starts, and what it records; `for_nutpie` takes the values that `pm.Data` have now."""
 
     density: Any
-    record: Any
     shared: Sequence[list[Any]]
     start: Callable[[int], Floats]
+    recorded: Callable[[Floats], dict[str, Floats]]
     size: int
-    shapes: dict[str, tuple[int, ...]]
 
     def for_nutpie(self) -> Any:
         """Return a compiled model of nutpie's."""
         from nutpie.compile_pymc import CompiledPyMCModel
 
         held = {str(place): np.array(cell[0], order="C") for place, cell in enumerate(self.shared)}
-        widths = [math.prod(shape) for shape in self.shapes.values()]
-        ends = np.cumsum([0, *widths]).tolist()
-        slices = [slice(start, end) for start, end in pairwise(ends)]
         return CompiledPyMCModel(
             dims={},
             compiled_logp_func=self.density,
-            compiled_expand_func=self.record,
+            compiled_expand_func=_keeping(),
             initial_point_func=self.start,
             shared_data=held,
             shared_var_keys={},
             user_data=np.array([one.ctypes.data for one in held.values()], dtype=np.uintp),
-            n_expanded=ends[-1],
-            shape_info=(list(self.shapes), slices, list(self.shapes.values())),
+            n_expanded=self.size,
+            shape_info=([POINT], [slice(0, self.size)], [(self.size,)]),
             logp_func=None,
             expand_func=None,
             _n_dim=self.size,
-            _shapes=self.shapes,
+            _shapes={POINT: (self.size,)},
             _coords={},
         )
 
 
 def callbacks(model: "pm.Model") -> Callbacks:
-    """Compile a model's log-density with its slopes, and the variables that are recorded, or load them."""
-    import pytensor
+    """Compile a model's log-density with its slopes, or load it."""
     import pytensor.tensor as pt
-    from numba import types
     from pymc.initial_point import make_initial_point_fn
     from pytensor.graph.replace import graph_replace
     from pytensor.graph.rewriting.utils import rewrite_graph
 
     near = make_initial_point_fn(model=model, jitter_rvs=set(model.free_RVs), return_transformed=True)
-    free, kept, first, drawing = model.value_vars, model.unobserved_RVs, near(0), threading.Lock()
+    free, first, drawing = model.value_vars, near(0), threading.Lock()
     shapes = [first[value.name].shape for value in free]
     ends = np.cumsum([0, *map(math.prod, shapes)]).tolist()
     point = pt.vector("point", shape=(ends[-1],), dtype="float64")
     parts = [point[start:end].reshape(shape) for shape, (start, end) in zip(shapes, pairwise(ends), strict=True)]
     logp = rewrite_graph(model.logp(), include=("canonicalize", "stabilize"))
     slopes = pt.concatenate([slope.ravel() for slope in pt.grad(logp, free)])
-    at = dict(zip(free, parts, strict=True))
-    logp, slopes, *values = graph_replace([logp, slopes, *model.replace_rvs_by_values(kept)], at, strict=False)
+    outputs = graph_replace([logp, slopes], dict(zip(free, parts, strict=True)), strict=False)
 
     def start(seed: int) -> Floats:
         with drawing:  # nutpie's chains start side by side
             drawn = near(seed)
         return np.concatenate([np.ravel(drawn[value.name]) for value in free])
 
-    shaped = pytensor.function(
-        [point], [value.shape for value in values], mode="FAST_COMPILE", on_unused_input="ignore"
-    )
-    recorded = [tuple(map(int, shape)) for shape in shaped(start(0))]
-    doubles, data = types.CPointer(types.double), types.CPointer(types.voidptr)
-    sizes = {"size": ends[-1], "width": sum(map(math.prod, recorded))}
-    joined = pt.concatenate([value.ravel().astype("float64") for value in values])
-    law = types.int64(types.uint64, doubles, doubles, doubles, data)
-    density, shared = _callback(_DENSITY, law, compiled_function([point], [logp, slopes]), [], sizes)
-    law = types.int64(types.uint64, types.uint64, doubles, doubles, data)
-    record, shared = _callback(_RECORD, law, compiled_function([point], [joined]), shared, sizes)
-    names = [variable.name for variable in kept]
-    return Callbacks(density, record, shared, start, ends[-1], dict(zip(names, recorded, strict=True)))
+    density, shared = _density(compiled_function([point], outputs), ends[-1])
+    return Callbacks(density, shared, start, recorder(model, shapes), ends[-1])
 
 
-def _callback(
-    source: str, law: Any, function: Any, shared: Sequence[list[Any]], sizes: dict[str, int]
-) -> tuple[Any, list[list[Any]]]:
-    """Return a C function of compiled code, and the cells of what it shares after what others share."""
+def _density(function: Any, size: int) -> tuple[Any, list[list[Any]]]:
+    """Return a C function of compiled code, and the cells of what it shares."""
     import numba
-    from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 
     cells = function.vm.inputs[1:]
     arrays = [np.asarray(cell[0]) for cell in cells]
-    data = [
-        f", carray(data[{place}], {array.shape}, np.{array.dtype.name})"
-        for place, array in enumerate(arrays, len(shared))
-    ]
-    text, code = source.format(data="".join(data), **sizes), function.vm.jit_fn
+    data = [f", carray(data[{place}], {one.shape}, np.{one.dtype.name})" for place, one in enumerate(arrays)]
+    text, code = _DENSITY.format(data="".join(data), size=size), function.vm.jit_fn
     # The file on disk is named by the source's, which changes every time where PyTensor compiles text, and keeps the
     # name of a module, which must be there to be imported when it is read.
     names = {"__name__": __name__, "carray": numba.carray, "np": np, "isfinite": math.isfinite, "code": code}
     exec(compile(text, "<string>", "exec"), names)  # the text above, with sizes and types
-    made = names[source.split("(")[0].split()[-1]]
-    if code.cache_key is not None:
-        CACHED_SRC_FUNCTIONS[made] = hashlib.sha256(f"callback {code.cache_key} {text}".encode()).hexdigest()
-    return numba.cfunc(law, cache=code.cache_key is not None)(made), [*shared, *cells]
+    key = None if code.cache_key is None else hashlib.sha256(f"{code.cache_key} {text}".encode()).hexdigest()
+    return _in_c(names["density"], 1, key), cells
+
+
+def _in_c(function: Callable[..., int], sizes: int, key: str | None) -> Any:
+    """Return a C function of some sizes, three or two arrays and data, kept on disk by its key, if there is one."""
+    import numba
+    from numba import types
+    from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
+
+    doubles, data = types.CPointer(types.double), types.CPointer(types.voidptr)
+    if key is not None:
+        CACHED_SRC_FUNCTIONS[function] = f"callback {key}"
+    law = types.int64(*[types.uint64] * sizes, *[doubles] * (4 - sizes), data)
+    return numba.cfunc(law, cache=key is not None)(function)
+
+
+# --- functions of many points ----------------------------------------------------------------------------------------
+
+
+def recorder(model: "pm.Model", shapes: Sequence[tuple[int, ...]]) -> Callable[[Floats], dict[str, Floats]]:
+    """Return a function of points (point, value) that gives what a model records, with their axis first."""
+    kept = model.unobserved_RVs
+    call = over_points(model.replace_rvs_by_values(kept), model.value_vars, "interpreted")
+    size = sum(map(math.prod, shapes))
+
+    def some(at: Floats) -> dict[str, Floats]:
+        found = zip(kept, map(np.asarray, call(*parts_of(at, shapes))), strict=True)
+        return {  # a value that depends on no parameter comes without the points' axis
+            variable.name: value if value.ndim > variable.ndim else np.broadcast_to(value, (len(at), *value.shape))
+            for variable, value in found
+        }
+
+    def recorded(at: Floats) -> dict[str, Floats]:
+        together = max(_TOGETHER, _IN_MEMORY // size)
+        parts = [some(at[start : start + together]) for start in range(0, len(at), together)]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    return recorded
+
+
+def parts_of(at: Floats, shapes: Sequence[tuple[int, ...]]) -> list[Floats]:
+    """Return the variables at points."""
+    split = np.split(at, np.cumsum([math.prod(shape) for shape in shapes])[:-1], axis=1)
+    return [np.ascontiguousarray(part).reshape(len(at), *shape) for part, shape in zip(split, shapes, strict=True)]
+
+
+def over_points(outputs: Sequence[Any], free: Sequence[Any], by: str, given: Sequence[Any] = ()) -> Callable[..., Any]:
+    """Make graphs of a point a function of many points; its code by numba may run in several threads at once."""
+    import pytensor.tensor as pt
+    from pytensor.graph.replace import vectorize_graph
+
+    points = [pt.tensor(value.name, shape=(None, *value.type.shape)) for value in free]
+    inputs, outputs = [*points, *given], vectorize_graph(outputs, dict(zip(free, points, strict=True)))
+    function = compiled_function(inputs, outputs, "FAST_COMPILE" if by == "interpreted" else None)
+    if by != "interpreted":
+        code, shared = function.vm.jit_fn, function.vm.inputs[len(inputs) :]
+        return lambda *inputs: code(*inputs, *(held[0] for held in shared))
+    lock = threading.Lock()  # PyTensor keeps what it computes in the function itself
+
+    def one_at_a_time(*inputs: Any) -> Any:
+        with lock:
+            return function(*inputs)
+
+    return one_at_a_time

@@ -33,7 +33,7 @@ from threadpoolctl import threadpool_limits
 
 from dpbayes._arguments import Floats, one_of, strictly_between, whole_number
 from dpbayes.errors import IncompleteSamplingError, InputError
-from dpbayes.inference.callbacks import compiled_function
+from dpbayes.inference.callbacks import compiled_function, over_points, parts_of, recorder
 from dpbayes.inference.convergence import Finding
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ _ANNEALING_STEPS = 60  # the most of a trajectory while chains are annealed
 _ADAM_RATE, _ADAM_FORGETS = 0.1, 0.1  # a step of Adam's, and the weight of its gradient in their means
 _CLIMB, _CLIMBS = 100, 30  # steps of Adam's in a part of the climb, and the most parts
 _LAST = 50  # steps of Adam's in which what was held climbs too
-_TOGETHER, _KEPT_TOGETHER = 64, 256  # draws of which what is recorded is evaluated, and what is kept is drawn, at least
+_KEPT_TOGETHER = 256  # draws of which what is kept is drawn together, at least
 _FIRST_MOVES, _FIRST_STEPS = 24, 5  # short trajectories that look for a step where chains have climbed
 _SETTLING_TIME = 3.0  # length of a trajectory from there
 _CHANGE = 1.0  # interquartile ranges of the chains' log-likelihoods: they climb and settle on while they change by more
@@ -140,11 +140,11 @@ def batched_density(model: "pm.Model", *, backend: Backend = "numba") -> Batched
 
     prior = model.logp(vars=model.free_RVs, sum=True)
     likelihood = model.logp(vars=[*model.observed_RVs, *model.potentials], sum=True)
-    kept, free = model.unobserved_RVs, model.value_vars
+    free = model.value_vars
     # A parameter out of its range, where a trajectory diverges, has probability zero for its own chain.
-    checked = FunctionGraph(outputs=[prior, likelihood, *model.replace_rvs_by_values(kept)], clone=False)
+    checked = FunctionGraph(outputs=[prior, likelihood], clone=False)
     out2in(local_check_parameter_to_ninf_switch).rewrite(checked)
-    prior, likelihood, *recorded = checked.outputs
+    prior, likelihood = checked.outputs
     power, point = pt.scalar("power"), model.initial_point(random_seed=0)
     shapes = [point[value.name].shape for value in free]
     outputs = [prior, likelihood, *pt.grad(prior + power * likelihood, free)]
@@ -153,41 +153,26 @@ def batched_density(model: "pm.Model", *, backend: Backend = "numba") -> Batched
         evaluate, compiled, most = _on_jax(model, outputs, power, shapes)
     else:
         evaluate, compiled, most = _by_pytensor(model, outputs, power, shapes, backend)
-    # What is recorded is of few points: code would take longer to compile than to run.
-    record = _over_points(recorded, free, "interpreted")
     size = sum(map(math.prod, shapes))
     observed = [model.rvs_to_values[one].size.eval(mode="FAST_COMPILE") for one in model.observed_RVs]
     largest = max(size, *map(int, observed), 1)
-
-    def variables(at: Floats) -> dict[str, Floats]:
-        found = zip(kept, map(np.asarray, record(*_parts(at, shapes))), strict=True)
-        return {  # a value that depends on no parameter comes without the chains' axis
-            variable.name: value if value.ndim > variable.ndim else np.broadcast_to(value, (len(at), *value.shape))
-            for variable, value in found
-        }
-
     evaluate(np.zeros((2, size)), 1.0)  # code is compiled at the first call
     near: Starts = getattr(model, "starts", {})
     moving = [variable.name not in getattr(model, "held", ()) for variable in model.free_RVs]
     moves = np.repeat(np.array(moving, float), [math.prod(shape) for shape in shapes])
     together = max(2, most // largest)
-    return BatchedDensity(evaluate, _start_points(model, near), variables, size, bool(near), moves, together, *compiled)
-
-
-def _parts(at: Floats, shapes: Sequence[tuple[int, ...]]) -> list[Floats]:
-    """Return the variables at points."""
-    split = np.split(at, np.cumsum([math.prod(shape) for shape in shapes])[:-1], axis=1)
-    return [np.ascontiguousarray(part).reshape(len(at), *shape) for part, shape in zip(split, shapes, strict=True)]
+    start, recorded = _start_points(model, near), recorder(model, shapes)
+    return BatchedDensity(evaluate, start, recorded, size, bool(near), moves, together, *compiled)
 
 
 def _by_pytensor(
     model: "pm.Model", outputs: Sequence[Any], power: Any, shapes: Any, by: str
 ) -> tuple[Evaluate, tuple[()], int]:
     """Make a point's log-density one of many points; return also what else is compiled, and numbers in memory."""
-    call = _over_points(outputs, model.value_vars, by, [power])
+    call = over_points(outputs, model.value_vars, by, [power])
 
     def evaluate(at: Floats, to: float) -> tuple[Floats, Floats, Floats]:
-        prior, likelihood, *slopes = call(*_parts(at, shapes), np.asarray(to))
+        prior, likelihood, *slopes = call(*parts_of(at, shapes), np.asarray(to))
         return prior, likelihood, np.concatenate([slope.reshape(len(at), -1) for slope in slopes], axis=1)
 
     return evaluate, (), _CACHED
@@ -247,26 +232,6 @@ def _on_jax(
 
     compiled = called(follow), called(ascend)
     return called(evaluate), compiled, _IN_MEMORY if jax.default_backend() == "cpu" else _ON_DEVICE
-
-
-def _over_points(outputs: Sequence[Any], free: Sequence[Any], by: str, given: Sequence[Any] = ()) -> Callable[..., Any]:
-    """Make graphs of a point a function of many points; its code by numba may run in several threads at once."""
-    import pytensor.tensor as pt
-    from pytensor.graph.replace import vectorize_graph
-
-    points = [pt.tensor(value.name, shape=(None, *value.type.shape)) for value in free]
-    inputs, outputs = [*points, *given], vectorize_graph(outputs, dict(zip(free, points, strict=True)))
-    function = compiled_function(inputs, outputs, "FAST_COMPILE" if by == "interpreted" else None)
-    if by != "interpreted":
-        code, shared = function.vm.jit_fn, function.vm.inputs[len(inputs) :]
-        return lambda *inputs: code(*inputs, *(held[0] for held in shared))
-    lock = threading.Lock()  # PyTensor keeps what it computes in the function itself
-
-    def one_at_a_time(*inputs: Any) -> Any:
-        with lock:
-            return function(*inputs)
-
-    return one_at_a_time
 
 
 def _for_jax(model: "pm.Model", outputs: Sequence[Any], shapes: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -678,9 +643,7 @@ class _Run:
         parts = range(0, len(flat), together)
         for place, start in enumerate(parts, len(parts) * self.drawn):
             some = flat[start : start + together]
-            each = [self.density.recorded(some[at : at + _TOGETHER]) for at in range(0, len(some), _TOGETHER)]
-            variables = {name: np.concatenate([one[name] for one in each])[None] for name in each[0]}
-            del each
+            variables = {name: values[None] for name, values in self.density.recorded(some).items()}
             for name, values in self.complete(variables, place).items():
                 own = found.setdefault(name, np.empty((len(flat), *values.shape[2:]), values.dtype))
                 own[start : start + together] = values[0]

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 
-from dpbayes._arguments import instance, one_of, strictly_between, whole_number
+from dpbayes._arguments import Floats, instance, one_of, strictly_between, whole_number
 from dpbayes._lazy import xr
 from dpbayes.errors import IncompleteSamplingError, InputError
-from dpbayes.inference.callbacks import callbacks
+from dpbayes.inference.callbacks import POINT, callbacks
 from dpbayes.inference.convergence import (
     DIVERGENT_SHARE,
     Finding,
@@ -89,9 +89,9 @@ class NutsSettings:
 
 
 def _nuts(
-    model: "pm.Model", program: Any, settings: NutsSettings, seed: int, progressbar: bool, progress: Progress | None
-) -> tuple["xr.Dataset", "xr.Dataset", dict[str, Any]]:
-    """Run nutpie; return posterior, statistics and attributes as a trace has them."""
+    program: Any, settings: NutsSettings, seed: int, progressbar: bool, progress: Progress | None
+) -> tuple[Floats, "xr.Dataset", dict[str, Any]]:
+    """Run nutpie; return points (chain, draw, value), statistics and attributes as a trace has them."""
     import nutpie
 
     def tell(chains: list[Any]) -> None:
@@ -134,8 +134,8 @@ def _nuts(
         "sampler_settings": json.dumps(settings.to_dict()),
         "sampling_seconds": time.perf_counter() - started,
     }
-    values = {str(name): array.to_numpy() for name, array in raw["posterior"].data_vars.items()}
-    return _dataset(model, values, _SAMPLE), _plain(sample_stats), attributes
+    points = raw["posterior"][POINT].transpose("chain", "draw", ...).to_numpy()
+    return points, _plain(sample_stats), attributes
 
 
 def check_complete(stats: "xr.Dataset", settings: NutsSettings) -> None:
@@ -249,9 +249,12 @@ class CompiledModel:
         else:
             settings = settings if cores is None else replace(settings, cores=cores)
             with data_set(self.model, values):
-                program = self.program.for_nutpie()
-            posterior, sample_stats, attributes = _nuts(self.model, program, settings, seed, progressbar, progress)
-            posterior = completed(posterior)
+                points, sample_stats, attributes = _nuts(
+                    self.program.for_nutpie(), settings, seed, progressbar, progress
+                )
+                recorded = self.program.recorded(points.reshape(-1, points.shape[-1]))
+            drawn = {name: value.reshape(*points.shape[:2], *value.shape[1:]) for name, value in recorded.items()}
+            posterior = completed(_dataset(self.model, drawn, _SAMPLE))
         declared = getattr(self.model, "convergence_variables", None)
         if declared is not None:
             attributes["convergence_variables"] = json.dumps(list(declared))

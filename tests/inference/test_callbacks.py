@@ -1,4 +1,4 @@
-"""The C functions of a model: its own density, slopes and variables; present data; machine code from the disk."""
+"""The C function of a model: its own density and slopes; present data; machine code from the disk; variables."""
 
 import ctypes
 
@@ -53,14 +53,17 @@ def test_density_and_slopes_are_those_of_the_model_with_the_data_that_it_has_now
 
 
 def test_recorded_variables_are_those_of_the_model():
-    model, point = build(), np.array([0.4, -0.7, 0.2])
-    found = callbacks(model).for_nutpie()
-    values = np.empty(found.n_expanded)
-    assert call(found.compiled_expand_func, [3, len(values)], point, values, given=found) == 0
-    spread = np.exp(point[1:])
-    wanted = [0.4, *spread, *(0.4 * spread[:, None] + np.arange(3.0)).ravel()]
-    np.testing.assert_allclose(values, wanted, rtol=1e-14)
-    assert found.shapes == {"centre": (), "spread": (2,), "both": (2, 3)}
+    """At points that nutpie keeps as they are; more of them than are evaluated together."""
+    found, points = callbacks(build()), np.random.default_rng(1).normal(size=(30_000, 3))
+    given, values = found.for_nutpie(), np.empty(3)
+    assert call(given.compiled_expand_func, [3, 3], points[0], values, given=given) == 0
+    np.testing.assert_array_equal(values, points[0])
+    recorded, centre, spread = found.recorded(points), points[:, 0], np.exp(points[:, 1:])
+    assert list(recorded) == ["centre", "spread", "both"]
+    np.testing.assert_array_equal(recorded["centre"], centre)
+    np.testing.assert_allclose(recorded["spread"], spread, rtol=1e-14)
+    both = (centre[:, None] * spread)[:, :, None] + np.arange(3.0)
+    np.testing.assert_allclose(recorded["both"], both, rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e200])
@@ -81,7 +84,7 @@ def test_a_parameter_out_of_its_range_is_refused():
 def test_a_model_of_the_same_kind_loads_its_code_from_the_disk():
     callbacks(build())
     again = callbacks(build())
-    assert again.density.cache_hits == again.record.cache_hits == 1
+    assert again.density.cache_hits == 1
 
 
 def test_starts_are_those_of_pymc():

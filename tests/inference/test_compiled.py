@@ -26,11 +26,13 @@ def test_refits_do_not_compile(monkeypatch, normal_means):
     monkeypatch.setattr(CFunc, "compile", counted_function)
     model = normal_means()
     compiled = compile_model(model)
-    assert len(functions) == 2  # the log-density, and what the trace records
+    assert len(functions) == 1
+    compiled.fit(NutsSettings(draws=10, tune=20, chains=1), progressbar=False)
+    functions.clear()  # the first fit of a process may have compiled what copies a point
     for count in range(3):
         counts = np.full(3, count)
         compiled.fit(NutsSettings(draws=10, tune=20, chains=1), data={"released_counts": counts}, progressbar=False)
-    assert len(functions) == 2
+    assert not functions
 
 
 @pytest.mark.parametrize("counts", [[0, 0, 0], [10, -5, 3]])
