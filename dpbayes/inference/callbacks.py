@@ -63,7 +63,7 @@ def _unlocked() -> Any:
     return Mode(linker=Unlocked(), optimizer=NUMBA.provided_optimizer)
 
 
-_TOGETHER, _IN_MEMORY = 64, 2**16  # points that are evaluated together, or numbers of theirs: at least
+_TOGETHER, _IN_MEMORY = 64, 2**16  # points that are evaluated together, or numbers in an array of theirs: at least
 
 # What it returns other than 0 nutpie takes for a trajectory that diverged.
 _DENSITY = """
@@ -190,7 +190,6 @@ def recorder(model: "pm.Model", shapes: Sequence[tuple[int, ...]]) -> Callable[[
     """Return a function of points (point, value) that gives what a model records, with their axis first."""
     kept = model.unobserved_RVs
     call = over_points(model.replace_rvs_by_values(kept), model.value_vars, "interpreted")
-    size = sum(map(math.prod, shapes))
 
     def some(at: Floats) -> dict[str, Floats]:
         found = zip(kept, map(np.asarray, call(*parts_of(at, shapes))), strict=True)
@@ -200,8 +199,12 @@ def recorder(model: "pm.Model", shapes: Sequence[tuple[int, ...]]) -> Callable[[
         }
 
     def recorded(at: Floats) -> dict[str, Floats]:
-        together = max(_TOGETHER, _IN_MEMORY // size)
-        parts = [some(at[start : start + together]) for start in range(0, len(at), together)]
+        parts, start, together = list[dict[str, Floats]](), 0, _TOGETHER
+        while start < len(at):
+            parts.append(some(at[start : start + together]))
+            start += together
+            widest = max(at.shape[1], *(math.prod(value.shape[1:]) for value in parts[0].values()))
+            together = max(_TOGETHER, _IN_MEMORY // widest)
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     return recorded

@@ -194,8 +194,12 @@ def coefficient_posterior(
     """
     table, m = question_table(release, question, sums=True)
     lower, upper = range_of(table) or (0.0, 1.0)
-    given = ordered(failed_prior, "failed_prior", remedy="two")
-    prior = [positive_finite(a, "failed_prior", remedy="two numbers") for a in given]
+    remedy = "give the two numbers of a beta law"
+    prior = [
+        positive_finite(a, "failed_prior", remedy=remedy) for a in ordered(failed_prior, "failed_prior", remedy=remedy)
+    ]
+    if len(prior) != 2:
+        raise InputError(f"failed_prior holds {len(prior)} numbers; {remedy}")
     scale = table.noise.spread / GRID
     noisy = np.concatenate([table.counts / GRID, np.zeros(3 - table.counts.size)])
     # A value outside its range tells as much as the nearest end: the density falls at one rate beyond it.

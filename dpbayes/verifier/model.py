@@ -17,7 +17,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
 
-from dpbayes._arguments import Floats, finite, one_of, ordered, positive_finite, shown
+from dpbayes._arguments import Floats, finite, one_of, ordered, positive_finite, real_numbers, shown
 from dpbayes.errors import InputError
 from dpbayes.inference.noisy_counts import ReleasedNoise
 from dpbayes.privacy.laws import NoiseLaw
@@ -248,7 +248,7 @@ def _alpha(alpha: Any, asked: Questions) -> Floats:
 def _design(covariates: Mapping[str, Sequence[float]] | None, n_questions: int) -> Floats | None:
     if not covariates:
         return None
-    design = np.array([np.asarray(values, dtype=np.float64) for values in covariates.values()]).T
-    if design.shape != (n_questions, len(covariates)) or not np.all(np.isfinite(design)):
+    columns = [real_numbers(values, f"covariate {name!r}") for name, values in covariates.items()]
+    if any(column.shape != (n_questions,) or not np.all(np.isfinite(column)) for column in columns):
         raise InputError(f"each covariate must give one finite number for each of the {n_questions} questions")
-    return design
+    return np.column_stack(columns)

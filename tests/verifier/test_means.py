@@ -326,6 +326,13 @@ def test_bad_input(change, message):
         sum_estimates(frame, **(CLAIM | {"lower": 0.0, "upper": 1.0, "n_partitions": 5} | change))
 
 
+@pytest.mark.parametrize("prior", [(1.0,), (1.0, 2.0, 3.0), 1.0, (1.0, 0.0)])
+def test_the_prior_of_failures_is_two_numbers(prior):
+    release = released(np.arange(50.0), epsilon=1.0)
+    with pytest.raises(InputError, match="give the two numbers of a beta law"):
+        coefficient_posterior(release, failed_prior=prior)
+
+
 def test_releases_without_sums_are_refused():
     counts = release_counts(PartitionCounts(5, 4, 1), epsilon=1.0, rng=RNG(1))
     for release, message in ((counts, "no sums of estimates"), (3, "starts from a Release")):

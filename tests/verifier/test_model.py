@@ -200,6 +200,8 @@ def test_two_outcome_models_have_no_failed_share():
         ({"pooling": "complete"}, "pooling"),
         ({"covariates": {"x": (1,)}}, "pooling='partial'"),
         ({"pooling": "partial", "covariates": {"x": (1, 2)}}, "each of the 1"),
+        ({"pooling": "partial", "covariates": {"x": (1,), "y": (1, 2)}}, "each of the 1"),
+        ({"pooling": "partial", "covariates": {"x": ("1",)}}, "covariate 'x' must be real"),
         ({"alpha": (1, 1, 0)}, "positive"),
         ({"alpha": (1, 1)}, "broadcast"),
         ({"questions": ("a", "b")}, "different names"),
