@@ -150,8 +150,10 @@ def callbacks(model: "pm.Model") -> Callbacks:
             drawn = near(seed)
         return np.concatenate([np.ravel(drawn[value.name]) for value in free])
 
+    recorded = recorder(model, shapes)
+    recorded(start(0)[None])  # what cannot be evaluated fails before anything is drawn
     density, shared = _density(compiled_function([point], outputs), ends[-1])
-    return Callbacks(density, shared, start, recorder(model, shapes), ends[-1])
+    return Callbacks(density, shared, start, recorded, ends[-1])
 
 
 def _density(function: Any, size: int) -> tuple[Any, list[list[Any]]]:
@@ -192,10 +194,10 @@ def recorder(model: "pm.Model", shapes: Sequence[tuple[int, ...]]) -> Callable[[
     call = over_points(model.replace_rvs_by_values(kept), model.value_vars, "interpreted")
 
     def some(at: Floats) -> dict[str, Floats]:
-        found = zip(kept, map(np.asarray, call(*parts_of(at, shapes))), strict=True)
+        found = [np.asarray(value, dtype=np.float64) for value in call(*parts_of(at, shapes))]
         return {  # a value that depends on no parameter comes without the points' axis
             variable.name: value if value.ndim > variable.ndim else np.broadcast_to(value, (len(at), *value.shape))
-            for variable, value in found
+            for variable, value in zip(kept, found, strict=True)
         }
 
     def recorded(at: Floats) -> dict[str, Floats]:

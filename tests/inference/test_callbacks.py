@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from pymc.blocking import DictToArrayBijection
+from pytensor.raise_op import assert_op
 
 from dpbayes.inference.callbacks import callbacks
 
@@ -92,3 +93,14 @@ def test_starts_are_those_of_pymc():
     near = pm.initial_point.make_initial_point_fn(model=model, jitter_rvs=set(model.free_RVs), return_transformed=True)
     wanted = DictToArrayBijection.map({value.name: near(7)[value.name] for value in model.value_vars}).data
     np.testing.assert_array_equal(callbacks(model).start(7), wanted)
+
+
+def test_what_is_recorded_is_real_and_fails_before_anything_is_drawn():
+    with build() as model:
+        pm.Deterministic("positive", model["centre"] > 0.0)
+    positive = callbacks(model).recorded(np.array([[0.4, 0.0, 0.0], [-0.4, 0.0, 0.0]]))["positive"]
+    assert positive.dtype == np.float64 and positive.tolist() == [1.0, 0.0]
+    with model:
+        pm.Deterministic("refused", assert_op(model["centre"], model["centre"] > 1e9))
+    with pytest.raises(AssertionError):
+        callbacks(model)
