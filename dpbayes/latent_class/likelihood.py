@@ -134,7 +134,7 @@ class Columns:
             all_places.append(places)
             all_groups.append(np.array(own))
         sizes = np.array([len(rows) for _, rows, _ in found.values()])
-        sums = _sums_of(support, list(found.values())) if support.cells else None
+        sums = _members(support, list(found.values())) if support.cells else None
         return cls(support, sizes, sums, tuple(all_places), tuple(all_groups))
 
     @property
@@ -178,12 +178,12 @@ class Columns:
         return np.bincount(self.sums[1], own[self.sums[0]], minlength=self.sizes.sum())
 
 
-def _sums_of(support: Support, groups: Sequence[tuple[int, Ints, Ints]]) -> tuple[Ints, Ints]:
-    """Return combinations of all units, side by side, and the columns of some groups that each of them is part of."""
+def _members(support: Support, groups: Sequence[tuple[int, Ints, Ints]]) -> tuple[Ints, Ints]:
+    """Return combinations, numbered over all units, and the columns of some groups that each of them is part of."""
     starts = np.cumsum([0, *map(len, support.levels)])
     columns = np.cumsum([0, *(len(rows) for _, rows, _ in groups)])
     combinations = [starts[unit] + np.arange(len(which)) for unit, _, which in groups]
-    parts = [column + which for column, (_, _, which) in zip(columns, groups, strict=False)]
+    parts = [column + which for column, (_, _, which) in zip(columns[:-1], groups, strict=True)]
     return np.concatenate(combinations), np.concatenate(parts)
 
 
