@@ -85,6 +85,8 @@ POINT = "point"  # the only variable that nutpie keeps: where a chain stands on 
 @cache
 def _keeping() -> Any:
     """Return a C function that copies a point."""
+    from pytensor import config
+
     from dpbayes._machine_code import source_key
 
     def keep(size: int, width: int, point: Any, values: Any, data: Any) -> int:
@@ -92,7 +94,7 @@ def _keeping() -> Any:
             values[i] = point[i]
         return 0
 
-    return _in_c(keep, 2, source_key(__file__))
+    return _in_c(keep, 2, source_key(__file__) if config.numba__cache else None)
 
 
 @dataclass(frozen=True, eq=False)

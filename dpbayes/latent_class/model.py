@@ -359,16 +359,8 @@ def _cell_by_cell(
     release: Release, noise: ReleasedNoise, tables: Tables, given: dict[str, Any], classes: tuple[Any, ...]
 ) -> None:
     """Add the released counts to the model, cell by cell given the classes' counts."""
-    laws, limits = [], released_limits(release)
-    single = single_precision_suffices(release)
-    order, ends = tables.order(release.n_counts), tables.columns.ends
-    arrays: dict[str, Any] = {"order": as_input("order", order), "ends": as_input("ends", ends)}
-    arrays |= {"turn": given["rotation"], "turned": given["rotated_counts"]}
-    arrays["no_turn"] = as_input("no_turn", np.zeros((0, 0)))
-    for block in tables.blocks:
-        laws.append((block.kind, block.products.left.shape[1] + 1))
-        own = _block_data(block, limits[block.places])
-        arrays |= {f"{block.kind}_{name}": as_input(f"{block.kind}_{name}", value) for name, value in own.items()}
+    arrays, single = _cell_inputs(release, tables, given), single_precision_suffices(release)
+    laws = [(block.kind, block.products.left.shape[1] + 1) for block in tables.blocks]
 
     def logp(value: Any, *inputs: Any) -> Any:
         classes, at, total = inputs[:6], dict(zip(arrays, inputs[6:], strict=True)), 0.0
@@ -413,6 +405,17 @@ def _cell_by_cell(
         observed=given["released_counts"],
         dims="count",
     )
+
+
+def _cell_inputs(release: Release, tables: Tables, given: dict[str, Any]) -> dict[str, Any]:
+    """Return what the law of released cells takes besides the classes, by name."""
+    limits = released_limits(release)
+    fixed = {"order": tables.order(release.n_counts), "ends": tables.columns.ends, "no_turn": np.zeros((0, 0))}
+    for block in tables.blocks:
+        own = _block_data(block, limits[block.places])
+        fixed |= {f"{block.kind}_{name}": value for name, value in own.items()}
+    turned_ones = {"turn": given["rotation"], "turned": given["rotated_counts"]}
+    return turned_ones | {name: as_input(name, value) for name, value in fixed.items()}
 
 
 def _block_data(block: Block, limits: Any) -> dict[str, Any]:
